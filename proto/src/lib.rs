@@ -29,7 +29,9 @@ pub mod drops;
 pub mod pool;
 pub mod rng;
 pub mod time;
+pub mod transport;
 pub mod units;
+pub mod wire;
 
 pub use drops::{DropCounts, DropReason};
 pub use pool::{FrameRef, Pool};

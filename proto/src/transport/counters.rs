@@ -1,0 +1,85 @@
+//! What the transport counts.
+
+macro_rules! counters {
+    ($(#[doc = $struct_doc:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)+ }) => {
+        $(#[doc = $struct_doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $($(#[doc = $doc])+ pub $field: u64,)+ }
+
+        impl $name {
+            /// Adds another set of counts.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)+
+            }
+
+            /// Every counter with its name and meaning, in order.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+                [$((stringify!($field), self.$field, concat!($($doc),+)),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counts of one queue pair, or the sum over many.
+    QpCounters {
+        /// Request packets sent for the first time.
+        packets_sent,
+        /// Request packets received that fit the connection.
+        packets_received,
+        /// Payload bytes sent for the first time.
+        bytes_sent,
+        /// Payload bytes placed in memory.
+        bytes_received,
+        /// Packets sent again because acknowledgements showed a loss.
+        retransmitted_fast,
+        /// Packets sent again because nothing was heard for the time-out.
+        retransmitted_timeout,
+        /// Retransmissions that the receiver turned out to have had already.
+        retransmitted_spurious,
+        /// Retransmission time-outs.
+        timeouts,
+        /// Packets received a second time.
+        duplicates_received,
+        /// Packets received behind a gap.
+        early_received,
+        /// Acknowledgements sent, positive or negative.
+        acks_sent,
+        /// Of these, negative: a gap, not ready, or refused.
+        naks_sent,
+        /// Receiver-not-ready answers sent.
+        rnr_sent,
+        /// Acknowledgements received.
+        acks_received,
+        /// Of these, negative.
+        naks_received,
+        /// Receiver-not-ready answers received.
+        rnr_received,
+        /// Messages completed as the sender.
+        messages_sent,
+        /// Messages completed as the receiver.
+        messages_received,
+        /// Signs of life asked of an idle peer.
+        keepalives_sent,
+    }
+}
+
+counters! {
+    /// Counts of the connection manager.
+    ConnectionCounters {
+        /// Connection messages sent.
+        messages_sent,
+        /// Connection messages received.
+        messages_received,
+        /// Connection messages sent again for want of an answer.
+        messages_resent,
+        /// Connections that came to stand.
+        established,
+        /// Connections that did not come about.
+        failed,
+        /// Connections that ended.
+        closed,
+        /// Connections that ended because the peer restarted.
+        peer_restarts,
+    }
+}

@@ -1,0 +1,101 @@
+//! What the endpoint sends: connection messages first, then queue pairs in turn, each its answers before its requests.
+
+use crate::time::Instant;
+use crate::transport::endpoint::{Endpoint, Transmit};
+use crate::transport::qp::{Failure, Outgoing};
+use crate::transport::region::{AccessRefused, Memory};
+use crate::transport::requester::Plan;
+use crate::transport::{EndpointConfig, Psn, Status};
+use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, emit_with};
+use crate::wire::{ConnectionMessage, Ethernet, MacAddr, VlanTag};
+
+impl Endpoint {
+    /// Builds the next frame into `out`, which has room for the MTU, an Ethernet header and a VLAN tag (MTU + 18 bytes).
+    /// `None`: nothing to send now.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+        let sent = self.poll_connection(out).or_else(|| self.poll_queue_pairs(now, out, memory));
+        self.frames_sent += u64::from(sent.is_some());
+        sent
+    }
+
+    /// True if [`Self::poll_transmit`] may have a frame.
+    pub fn wants_transmit(&self) -> bool {
+        self.connections.has_outgoing() || !self.ready.is_empty()
+    }
+
+    fn poll_connection(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        let config = &self.config;
+        let sent = self.connections.poll(config, |peer, message| emit_connection(config, out, peer, message))?;
+        self.connection_counters.messages_sent += 1;
+        sent
+    }
+
+    fn poll_queue_pairs(&mut self, now: Instant, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+        while let Some(slot) = self.ready.pop_front() {
+            self.slots[slot].ready = false;
+            if let Some(sent) = self.poll_queue_pair(now, slot, out, memory) {
+                self.touch(slot);
+                return Some(sent);
+            }
+            self.rearm(slot);
+        }
+        None
+    }
+
+    /// Nothing more to send: only the deadline counts.
+    fn rearm(&mut self, slot: usize) {
+        let deadline = self.slots[slot].qp.as_ref().and_then(|qp| qp.deadline(&self.config));
+        self.timers.set(slot, deadline);
+    }
+
+    fn poll_queue_pair(&mut self, now: Instant, slot: usize, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+        let qp = self.slots[slot].qp.as_deref_mut()?;
+        let dst = qp.link()?.agreement.peer;
+        let eth = ethernet(&self.config, dst);
+        match qp.poll(now, &self.config)? {
+            Outgoing::Answer(base, ack) => emit_answer(out, &eth, &base, ack).map(|len| Transmit { len, dst }),
+            Outgoing::Request(base, plan) => match self.emit_request(slot, out, &eth, &base, &plan, memory)? {
+                Ok(len) => {
+                    if let Some(qp) = self.qp(slot) {
+                        qp.commit(now, &plan);
+                    }
+                    Some(Transmit { len, dst })
+                }
+                Err(AccessRefused) => {
+                    // The application deregistered memory that a posted request names.
+                    self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                    None
+                }
+            },
+        }
+    }
+
+    fn emit_request(
+        &self,
+        slot: usize,
+        out: &mut [u8],
+        eth: &Ethernet,
+        base: &Base,
+        plan: &Plan,
+        memory: &impl Memory,
+    ) -> Option<Result<usize, AccessRefused>> {
+        let owner = self.slots[slot].qp.as_ref()?.owner;
+        emit_with(out, eth, base, &plan.body, plan.payload_len, |room| plan.fill(owner, &self.regions, memory, room))
+    }
+}
+
+fn ethernet(config: &EndpointConfig, dst: MacAddr) -> Ethernet {
+    let vlan = config.priority.map(|priority| VlanTag { priority, drop_eligible: false, id: 0 });
+    Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
+}
+
+fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, ack: Ack) -> Option<usize> {
+    emit_with(out, eth, base, &Body::Ack(ack), 0, |_| Ok::<(), AccessRefused>(()))?.ok()
+}
+
+fn emit_connection(config: &EndpointConfig, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
+    let base = Base { tag: 0, solicited: false, ack_request: false, fecn: false, becn: false, dst_qp: CONNECTION_QP, psn: Psn::default() };
+    let eth = ethernet(config, peer);
+    let len = emit_with(out, &eth, &base, &Body::Connection(*message), 0, |_| Ok::<(), AccessRefused>(()))?.ok()?;
+    Some(Transmit { len, dst: peer })
+}

@@ -1,0 +1,216 @@
+//! The transport: reliable connected queue pairs over lossy Ethernet.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `endpoint` | all of a host's queue pairs, regions and connections; the face to the driver |
+//! | `qp` | one queue pair: its states, its queues, its two halves |
+//! | `requester` | work requests to packets |
+//! | `responder` | packets to memory and receives |
+//! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
+//! | `connection` | the life of a connection |
+//! | [`region`] | keys and access checks |
+//! | [`work`] | requests and completions |
+
+mod connection;
+pub mod counters;
+mod endpoint;
+pub mod irn;
+pub mod psn;
+mod qp;
+pub mod region;
+mod requester;
+mod responder;
+mod timers;
+pub mod work;
+
+pub use counters::{ConnectionCounters, QpCounters};
+pub use endpoint::{Endpoint, QpView, Transmit};
+
+pub use psn::Psn;
+pub use qp::QpState;
+pub use region::{Access, Keys, MemId, Memory, MemoryGone};
+pub use work::{Completion, CompletionOp, RecvWork, SendOp, SendWork, SgList, Sge, Status};
+
+use alloc::vec::Vec;
+
+use crate::time::Duration;
+use crate::wire::{EtherType, MacAddr};
+
+/// A queue pair number: 24 bits on the wire; slot in the low 16, generation in the high 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QpNum(pub u32);
+
+/// The owner of queue pairs and regions: one attached application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AppId(pub u32);
+
+/// A completion queue, named by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CqId(pub u32);
+
+/// A connection request waiting for the application's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u32);
+
+/// How losses are recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recovery {
+    /// Selective retransmission, coalesced acknowledgements with a SACK bitmap, adaptive time-outs: the default.
+    Irn,
+    /// Selective retransmission exactly as the paper has it: one out-of-order arrival is a loss, an acknowledgement per packet, fixed time-outs.
+    IrnStrict,
+    /// Out-of-order packets are dropped and everything from the gap on is sent again, as RoCE does.
+    GoBackN,
+}
+
+/// Limits and timing of the endpoint; validated by `weft-config`.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Our address on the Ethernet.
+    pub mac: MacAddr,
+    /// EtherType of transport frames.
+    pub ethertype: EtherType,
+    /// 802.1p priority of frames sent, or untagged.
+    pub priority: Option<u8>,
+    /// Largest Ethernet payload (interface MTU) in bytes.
+    pub mtu: usize,
+    /// Offered recovery mode.
+    pub recovery: Recovery,
+    /// BDP-FC: most packets in flight per queue pair; `None` = no bound but the bitmap.
+    pub bdp_cap: Option<u32>,
+    /// When the node started, in seconds of a clock that restarts do not turn back (the wall clock): tells a restarted
+    /// peer's messages from those of its earlier life.
+    pub started: u32,
+    /// Lower bound of the short retransmission time-out.
+    pub rto_low: Duration,
+    /// Lower bound of the long retransmission time-out.
+    pub rto_high: Duration,
+    /// Time-outs in a row before the queue pair fails.
+    pub retry_count: u8,
+    /// Receiver-not-ready retries before the queue pair fails; 7 = endless (InfiniBand 9.7.5.2.8).
+    pub rnr_retry: u8,
+    /// How long a sender waits after a receiver-not-ready answer of ours.
+    pub rnr_delay: Duration,
+    /// Acknowledge at the latest this long after the first unacknowledged packet.
+    pub ack_delay: Duration,
+    /// Acknowledge at the latest every so many packets.
+    pub ack_every: u32,
+    /// Ask an idle peer for a sign of life this often.
+    pub keepalive: Duration,
+    /// Wait for an answer to a connection message.
+    pub connect_timeout: Duration,
+    /// Attempts for a connection message.
+    pub connect_retries: u8,
+    /// Most queue pairs.
+    pub max_qps: u32,
+    /// Most regions.
+    pub max_regions: u32,
+}
+
+/// What a new queue pair needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit {
+    /// Completions of the send queue.
+    pub send_cq: CqId,
+    /// Completions of the receive queue.
+    pub recv_cq: CqId,
+    /// Most send requests outstanding.
+    pub sq_depth: u32,
+    /// Most receive requests outstanding.
+    pub rq_depth: u32,
+    /// Recovery mode to offer instead of the endpoint's.
+    pub recovery: Option<Recovery>,
+}
+
+/// News for an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A peer wants to connect to a service that the application listens on.
+    ConnectRequest {
+        /** To be accepted or rejected. */
+        request: RequestId,
+        /** The service. */
+        service: u16,
+        /** Who asks. */
+        peer: MacAddr,
+        /** Up to 192 bytes from the peer. */
+        private: Vec<u8>,
+    },
+    /// The connection stands; the queue pair may send.
+    Established {
+        /** The queue pair. */
+        qp: QpNum,
+        /** The peer's private data. */
+        private: Vec<u8>,
+        /** The recovery mode agreed on. */
+        recovery: Recovery,
+    },
+    /// The connection did not come about.
+    ConnectFailed {
+        /** The queue pair. */
+        qp: QpNum,
+        /** Why. */
+        reason: ConnectFailure,
+        /** The peer's private data, if it answered. */
+        private: Vec<u8>,
+    },
+    /// The peer closed the connection, or our own disconnect is done; all work is flushed.
+    Disconnected {
+        /** The queue pair. */
+        qp: QpNum,
+    },
+    /// The queue pair failed; all work is flushed.
+    QpFailed {
+        /** The queue pair. */
+        qp: QpNum,
+        /** Why. */
+        status: Status,
+    },
+}
+
+/// Why a connection did not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectFailure {
+    /// Nobody answered.
+    Unreachable,
+    /// The peer's application said no.
+    Rejected,
+    /// Nobody listens on that service there.
+    NoListener,
+    /// The peer has no room.
+    NoResources,
+    /// The peer speaks another version.
+    VersionMismatch,
+}
+
+/// Why a command to the endpoint was refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CommandError {
+    /// No such queue pair, or it belongs to another application.
+    NoSuchQp,
+    /// No such region, or it belongs to another application.
+    NoSuchRegion,
+    /// No such connection request, or it is another application's.
+    NoSuchRequest,
+    /// The queue pair's state does not allow it.
+    WrongState,
+    /// A table is full.
+    LimitReached,
+    /// A depth, length or address is out of range.
+    BadArgument,
+    /// Another application listens on the service.
+    ServiceInUse,
+}
+
+/// Why a work request was not taken. Nothing was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PostError {
+    /// No such queue pair, or it belongs to another application.
+    NoSuchQp,
+    /// As many requests as the queue holds are outstanding.
+    QueueFull,
+    /// The queue pair is not connected (send), or reset.
+    WrongState,
+    /// The message is longer than [`work::MAX_MESSAGE`], or has more than 2^23 packets of the connection's size.
+    TooLong,
+}

@@ -1,0 +1,301 @@
+//! The requester: work requests to packets.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::time::{Duration, Instant, earliest};
+use crate::transport::irn::{Pick, Sender};
+use crate::transport::region::{AccessRefused, Memory, Regions};
+use crate::transport::work::{CompletionOp, SendOp, SendWork, SgList};
+use crate::transport::{AppId, Psn};
+use crate::wire::headers::Position;
+use crate::wire::packet::Body;
+
+/// A posted work request and its place in the packet stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendSlot {
+    pub(super) work: SendWork,
+    pub(super) len: u32,
+    /// Asked for by the queue pair itself (a sign of life): completes silently.
+    pub(super) internal: bool,
+    first: Psn,
+    packets: u32,
+    packets_sent: u32,
+    recv_sn: u32,
+}
+
+const EMPTY: SendSlot = SendSlot {
+    work: SendWork { wr_id: 0, op: SendOp::Send, imm: None, signaled: false, solicited: false, local: SgList::EMPTY },
+    len: 0,
+    internal: false,
+    first: Psn::new(0),
+    packets: 0,
+    packets_sent: 0,
+    recv_sn: 0,
+};
+
+impl SendSlot {
+    pub(super) const fn completion_op(&self) -> CompletionOp {
+        match self.work.op {
+            SendOp::Send => CompletionOp::Send,
+            SendOp::Write { .. } => CompletionOp::Write,
+        }
+    }
+
+    /// True if the message takes up a receive of the peer.
+    const fn consumes_receive(&self) -> bool {
+        matches!(self.work.op, SendOp::Send) || self.work.imm.is_some()
+    }
+}
+
+/// The send queue: a ring of posted requests, oldest at `head`; those from `cursor` on still have packets to send.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    slots: Box<[SendSlot]>,
+    depth: u32,
+    head: u32,
+    cursor: u32,
+    tail: u32,
+    /// Signs of life among the requests.
+    internal: u32,
+}
+
+impl SendQueue {
+    /// Room for `depth` requests and one sign of life.
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            slots: vec![EMPTY; (depth as usize + 1).next_power_of_two()].into_boxed_slice(),
+            depth,
+            head: 0,
+            cursor: 0,
+            tail: 0,
+            internal: 0,
+        }
+    }
+
+    fn slot(&self, position: u32) -> &SendSlot {
+        &self.slots[position as usize & (self.slots.len() - 1)]
+    }
+
+    fn slot_mut(&mut self, position: u32) -> &mut SendSlot {
+        let mask = self.slots.len() - 1;
+        &mut self.slots[position as usize & mask]
+    }
+
+    /// Requests posted and not completed.
+    pub(super) const fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Of these, the application's.
+    pub(super) const fn posted(&self) -> u32 {
+        self.len() - self.internal
+    }
+
+    /// True if no further request of the application fits.
+    pub(super) const fn is_full(&self) -> bool {
+        self.posted() >= self.depth
+    }
+
+    /// Position of the oldest request.
+    pub(super) const fn oldest(&self) -> u32 {
+        self.head
+    }
+
+    /// Position of the newest request.
+    pub(super) const fn newest(&self) -> u32 {
+        self.tail.wrapping_sub(1)
+    }
+
+    /// True if requests wait for their first or next packet.
+    pub(super) const fn has_unsent(&self) -> bool {
+        self.cursor != self.tail
+    }
+
+    /// Queues a request of `len` bytes. The caller has checked that it fits.
+    pub(super) fn push(&mut self, work: SendWork, len: u32, internal: bool) {
+        self.internal += u32::from(internal);
+        let tail = self.tail;
+        *self.slot_mut(tail) = SendSlot { work, len, internal, ..EMPTY };
+        self.tail = tail.wrapping_add(1);
+    }
+
+    /// Takes out the oldest request, done or not.
+    pub(super) fn pop(&mut self) -> Option<SendSlot> {
+        if self.head == self.tail {
+            return None;
+        }
+        let slot = *self.slot(self.head);
+        if self.cursor == self.head {
+            self.cursor = self.cursor.wrapping_add(1);
+        }
+        self.head = self.head.wrapping_add(1);
+        self.internal -= u32::from(slot.internal);
+        Some(slot)
+    }
+
+    /// Takes out the oldest request if all its packets lie before `acknowledged`.
+    pub(super) fn pop_acknowledged(&mut self, acknowledged: Psn) -> Option<SendSlot> {
+        if self.head == self.cursor {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        let end = slot.first.plus(slot.packets);
+        if acknowledged.is_before(end) { None } else { self.pop() }
+    }
+}
+
+/// A packet about to be built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) pick: Pick,
+    pub(super) body: Body<'static>,
+    pub(super) payload_len: usize,
+    pub(super) solicited: bool,
+    pub(super) ack_request: bool,
+    local: SgList,
+    offset: u32,
+    /// Position of the request.
+    pub(super) work: u32,
+    recv_sn: u32,
+}
+
+/// The sending half of a connected queue pair.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) sender: Sender,
+    /// Payload bytes of a full packet.
+    payload: u32,
+    /// Receive sequence number of the next message that consumes a receive.
+    recv_sn: u32,
+    /// The receiver was not ready: nothing is sent before this.
+    rnr_until: Option<Instant>,
+    rnr_retries: u8,
+}
+
+impl Requester {
+    pub(super) fn new(sender: Sender, payload: u32) -> Self {
+        Self { sender, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0 }
+    }
+
+    /// Decides what to send now, and how it looks.
+    pub(super) fn plan(&mut self, now: Instant, queue: &SendQueue) -> Option<Plan> {
+        if self.rnr_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let pick = self.sender.pick(now, queue.has_unsent())?;
+        let (position, index) = self.locate(pick, queue);
+        let slot = queue.slot(position);
+        let packets = slot.len.div_ceil(self.payload).max(1);
+        let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
+        let offset = index * self.payload;
+        let last = index + 1 == packets;
+        let closing = self.sender.in_flight() + 1 >= self.sender.cap();
+        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position.wrapping_add(1) == queue.tail;
+        Some(Plan {
+            pick,
+            body: body_of(slot, Position::of(index, packets), offset, recv_sn),
+            payload_len: (slot.len - offset).min(self.payload) as usize,
+            solicited: last && slot.work.solicited,
+            ack_request,
+            local: slot.work.local,
+            offset,
+            work: position,
+            recv_sn,
+        })
+    }
+
+    /// Which request, and which of its packets.
+    fn locate(&self, pick: Pick, queue: &SendQueue) -> (u32, u32) {
+        match pick {
+            Pick::New(_) => (queue.cursor, queue.slot(queue.cursor).packets_sent),
+            Pick::Again { psn, .. } => {
+                let work = self.sender.work_of(psn);
+                (work, psn.distance_from(queue.slot(work).first).unwrap_or(0))
+            }
+        }
+    }
+
+    /// The planned packet is built: state moves on only now.
+    pub(super) fn commit(&mut self, now: Instant, plan: &Plan, queue: &mut SendQueue) {
+        self.sender.on_sent(now, plan.pick, plan.work);
+        let Pick::New(psn) = plan.pick else { return };
+        let payload = self.payload;
+        let slot = queue.slot_mut(plan.work);
+        if slot.packets_sent == 0 {
+            slot.first = psn;
+            slot.packets = slot.len.div_ceil(payload).max(1);
+            slot.recv_sn = plan.recv_sn;
+            if slot.consumes_receive() {
+                self.recv_sn = self.recv_sn.wrapping_add(1);
+            }
+        }
+        slot.packets_sent += 1;
+        if slot.packets_sent == slot.packets {
+            queue.cursor = queue.cursor.wrapping_add(1);
+        }
+    }
+
+    /// The receiver was not ready. Returns false if that happened too often.
+    pub(super) fn on_receiver_not_ready(&mut self, now: Instant, delay: Duration, retry_limit: u8) -> bool {
+        /// The value that stands for endless retries (InfiniBand vol. 1, 9.7.5.2.8).
+        const ENDLESS: u8 = 7;
+        if self.rnr_until.is_some_and(|until| now < until) {
+            return true;
+        }
+        if retry_limit != ENDLESS {
+            if self.rnr_retries >= retry_limit {
+                return false;
+            }
+            self.rnr_retries += 1;
+        }
+        self.rnr_until = Some(now + delay);
+        self.sender.on_receiver_not_ready(now + delay);
+        true
+    }
+
+    /// The receiver took something: not-ready retries count anew.
+    pub(super) const fn on_progress(&mut self) {
+        self.rnr_retries = 0;
+    }
+
+    /// When time matters next. While the receiver is not ready only the end of its delay does.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.rnr_until.is_some() { self.rnr_until } else { earliest(self.sender.deadline(), None) }
+    }
+
+    /// Time has passed; true if waiting for the receiver is over.
+    pub(super) fn end_rnr_wait(&mut self, now: Instant) -> bool {
+        self.rnr_until.take_if(|until| *until <= now).is_some()
+    }
+
+    /// True while waiting for the receiver to become ready.
+    pub(super) const fn waits_for_receiver(&self) -> bool {
+        self.rnr_until.is_some()
+    }
+}
+
+impl Plan {
+    /// Copies the packet's bytes from application memory.
+    pub(super) fn fill(&self, owner: AppId, regions: &Regions, memory: &impl Memory, out: &mut [u8]) -> Result<(), AccessRefused> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        regions.gather(owner, &self.local, u64::from(self.offset), out, memory)
+    }
+}
+
+fn body_of(slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
+    let imm = slot.work.imm.filter(|_| position.ends());
+    match slot.work.op {
+        SendOp::Send => Body::Send { position, recv_sn, offset, imm, payload: &[] },
+        SendOp::Write { remote_addr, rkey } => Body::Write {
+            position,
+            va: remote_addr.wrapping_add(u64::from(offset)),
+            rkey,
+            length: slot.len,
+            imm: imm.map(|imm| (imm, recv_sn)),
+            payload: &[],
+        },
+    }
+}

@@ -1,0 +1,200 @@
+//! Work requests and completions: what an application asks for and what it is told.
+
+use crate::transport::QpNum;
+
+/// Scatter/gather entries in one work request.
+pub const MAX_SGE: usize = 4;
+/// Longest message in bytes (InfiniBand vol. 1, 9.7.8).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// A piece of registered local memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the application's view, inside the region of `lkey`.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// Up to [`MAX_SGE`] pieces of local memory, gathered or scattered in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SgList {
+    entries: [Sge; MAX_SGE],
+    count: u8,
+}
+
+impl SgList {
+    /// No bytes.
+    pub const EMPTY: Self = Self { entries: [Sge { addr: 0, len: 0, lkey: 0 }; MAX_SGE], count: 0 };
+
+    /// The list of `entries`, or `None` if there are more than [`MAX_SGE`].
+    pub fn new(entries: &[Sge]) -> Option<Self> {
+        let mut list = Self::default();
+        list.entries.get_mut(..entries.len())?.copy_from_slice(entries);
+        list.count = u8::try_from(entries.len()).ok()?;
+        Some(list)
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> &[Sge] {
+        &self.entries[..usize::from(self.count)]
+    }
+
+    /// Sum of the lengths in bytes.
+    pub fn total_len(&self) -> u64 {
+        self.entries().iter().map(|sge| u64::from(sge.len)).sum()
+    }
+}
+
+/// What to do with the gathered bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// Deliver into the peer's next posted receive.
+    Send,
+    /// Write to the peer's memory.
+    Write {
+        /// Target address in the peer application's view.
+        remote_addr: u64,
+        /// The peer's remote key.
+        rkey: u32,
+    },
+}
+
+/// A request for the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendWork {
+    /// The application's own name for it, returned in the completion.
+    pub wr_id: u64,
+    /// The operation.
+    pub op: SendOp,
+    /// 32 bits delivered with the peer's receive completion; with `Write` this also consumes a receive.
+    pub imm: Option<u32>,
+    /// Ask for a completion also on success. A failure always completes.
+    pub signaled: bool,
+    /// Wake the peer if it waits for solicited completions only.
+    pub solicited: bool,
+    /// The bytes to send.
+    pub local: SgList,
+}
+
+/// A request for the receive queue: where the next incoming message goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecvWork {
+    /// The application's own name for it, returned in the completion.
+    pub wr_id: u64,
+    /// Where the bytes go.
+    pub local: SgList,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Success = 0,
+    /// The message is longer than the posted receive, or than a message may be.
+    LocalLength = 1,
+    /// A local key, range or right was wrong.
+    LocalProtection = 2,
+    /// Flushed: the queue pair failed or was closed before this request was done.
+    Flushed = 3,
+    /// The peer refused the access: key, range or right.
+    RemoteAccess = 4,
+    /// The peer found the request malformed, or longer than its receive.
+    RemoteInvalidRequest = 5,
+    /// The peer could not complete the request.
+    RemoteOperational = 6,
+    /// The peer did not answer within the retries.
+    RetryExceeded = 7,
+    /// The peer had no receive posted within the retries.
+    RnrRetryExceeded = 8,
+    /// The peer's node restarted: the connection is gone.
+    PeerRestarted = 9,
+    /// The peer asked for memory of ours that its key does not open.
+    PeerAccess = 10,
+}
+
+impl Status {
+    /// The status with this number.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Success,
+            1 => Self::LocalLength,
+            2 => Self::LocalProtection,
+            3 => Self::Flushed,
+            4 => Self::RemoteAccess,
+            5 => Self::RemoteInvalidRequest,
+            6 => Self::RemoteOperational,
+            7 => Self::RetryExceeded,
+            8 => Self::RnrRetryExceeded,
+            9 => Self::PeerRestarted,
+            10 => Self::PeerAccess,
+            _ => return None,
+        })
+    }
+
+    /// What happened, for people.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::LocalLength => "message longer than the posted receive",
+            Self::LocalProtection => "local key, range or access right refused",
+            Self::Flushed => "flushed: the queue pair closed before this request was done",
+            Self::RemoteAccess => "peer refused the access: key, range or right",
+            Self::RemoteInvalidRequest => "peer found the request invalid",
+            Self::RemoteOperational => "peer could not complete the request",
+            Self::RetryExceeded => "peer did not answer within the retries",
+            Self::RnrRetryExceeded => "peer posted no receive within the retries",
+            Self::PeerRestarted => "peer node restarted",
+            Self::PeerAccess => "peer asked for memory that its key does not open",
+        }
+    }
+}
+
+/// Which kind of work a completion ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CompletionOp {
+    /// A SEND of ours was delivered.
+    Send = 0,
+    /// A WRITE of ours was placed.
+    Write = 1,
+    /// A message arrived in a posted receive.
+    Recv = 2,
+    /// A WRITE with immediate arrived and consumed a posted receive.
+    RecvWriteImm = 3,
+}
+
+impl CompletionOp {
+    /// The operation with this number.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Send,
+            1 => Self::Write,
+            2 => Self::Recv,
+            3 => Self::RecvWriteImm,
+            _ => return None,
+        })
+    }
+}
+
+/// The end of one work request. Exactly one per posted request (unsignalled successes excepted).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The application's name for the request.
+    pub wr_id: u64,
+    /// The queue pair.
+    pub qp: QpNum,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub op: CompletionOp,
+    /// Bytes of the message.
+    pub byte_len: u32,
+    /// The immediate that came with it.
+    pub imm: Option<u32>,
+    /// The sender asked for a solicited event.
+    pub solicited: bool,
+}

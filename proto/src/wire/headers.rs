@@ -1,0 +1,270 @@
+//! The fixed headers behind Ethernet: views of the bytes, and the code points in them.
+//!
+//! Names, opcodes and layouts are InfiniBand's (vol. 1, chapter 9) where it has them, so that whoever can read a
+//! RoCE capture can read ours. The Weft header in front and the two IRN extensions are our own.
+
+use core::mem::size_of;
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::drops::DropReason;
+
+/// "WF": tells our frames from other users of the experimental EtherType.
+pub(super) const MAGIC: u16 = 0x5746;
+/// Version of the frame format.
+pub(super) const VERSION: u8 = 1;
+
+/// ```text
+///  0       2         3          4        6      8
+///  | magic | version | reserved | length | tag  |
+/// ```
+/// `length` counts from the BTH to the ICRC, because Ethernet pads short frames. `tag` is a random number that
+/// the receiver chose when the connection was made: a frame of an earlier connection does not carry it.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct WeftHeader {
+    pub(super) magic: U16,
+    pub(super) version: u8,
+    pub(super) reserved: u8,
+    pub(super) length: U16,
+    pub(super) tag: U16,
+}
+
+/// Base transport header.
+/// ```text
+///  0        1                2        4                5        8              9     12
+///  | opcode | SE M pad2 ver4 | P_Key  | FECN BECN rsv  | dst QP | AckReq rsv7  | PSN |
+/// ```
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct BthView {
+    pub(super) opcode: u8,
+    pub(super) flags: u8,
+    pub(super) partition: U16,
+    pub(super) congestion: u8,
+    pub(super) dst_qp: [u8; 3],
+    pub(super) ack_request: u8,
+    pub(super) psn: [u8; 3],
+}
+
+/// RDMA extended transport header, in every WRITE packet: `va` is the address of this packet's data, `length` that of the whole message.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct RethView {
+    pub(super) va: U64,
+    pub(super) rkey: U32,
+    pub(super) length: U32,
+}
+
+/// IRN's addition for operations that consume a receive: the message's receive sequence number and this packet's offset in the message.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct SeqView {
+    pub(super) recv_sn: U32,
+    pub(super) offset: U32,
+}
+
+/// Immediate data.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct ImmView {
+    pub(super) imm: U32,
+}
+
+/// Acknowledge extended transport header.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct AethView {
+    pub(super) syndrome: u8,
+    pub(super) msn: [u8; 3],
+}
+
+/// IRN's addition to acknowledgements: the PSN that triggered it, and how many 64-bit words of bitmap follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct SackView {
+    pub(super) words: u8,
+    pub(super) psn: [u8; 3],
+}
+
+/// Datagram extended transport header, in connection messages.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct DethView {
+    pub(super) q_key: U32,
+    pub(super) reserved: u8,
+    pub(super) src_qp: [u8; 3],
+}
+
+const _: () = assert!(size_of::<WeftHeader>() == 8 && size_of::<BthView>() == 12 && size_of::<RethView>() == 16);
+const _: () = assert!(size_of::<SeqView>() == 8 && size_of::<ImmView>() == 4 && size_of::<AethView>() == 4);
+const _: () = assert!(size_of::<SackView>() == 4 && size_of::<DethView>() == 8);
+
+/// Three big-endian octets as a number.
+pub(super) const fn from_be24(octets: [u8; 3]) -> u32 {
+    u32::from_be_bytes([0, octets[0], octets[1], octets[2]])
+}
+
+/// The low 24 bits as three big-endian octets.
+pub(super) const fn to_be24(value: u32) -> [u8; 3] {
+    let [_, a, b, c] = value.to_be_bytes();
+    [a, b, c]
+}
+
+/// Which part of its message a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// The first of several packets.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// The last of several packets.
+    Last,
+    /// The only packet.
+    Only,
+}
+
+impl Position {
+    /// The position of packet `index` of `count`.
+    pub const fn of(index: u32, count: u32) -> Self {
+        match (index == 0, index + 1 == count) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, true) => Self::Last,
+            (false, false) => Self::Middle,
+        }
+    }
+
+    /// True if the message ends with this packet.
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+/// What a packet is for. The numbers are InfiniBand's (vol. 1, table 38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Opcode {
+    /// 0x00-0x05: a piece of a SEND; the flag says whether an immediate follows.
+    Send(Position, bool),
+    /// 0x06-0x0b: a piece of a WRITE; the flag says whether an immediate follows.
+    Write(Position, bool),
+    /// 0x11: acknowledgement.
+    Acknowledge,
+    /// 0x64: datagram, used for connection messages to queue pair 1.
+    Datagram,
+}
+
+impl Opcode {
+    /// The opcode with this number.
+    ///
+    /// # Errors
+    /// [`DropReason::UnknownOpcode`] for numbers not assigned, and for READ (0x0c-0x10), atomics (0x12-0x14) and
+    /// SEND with invalidate (0x16, 0x17), whose places are kept but which are not supported yet.
+    pub const fn from_code(code: u8) -> Result<Self, DropReason> {
+        Ok(match code {
+            0x00 => Self::Send(Position::First, false),
+            0x01 => Self::Send(Position::Middle, false),
+            0x02 => Self::Send(Position::Last, false),
+            0x03 => Self::Send(Position::Last, true),
+            0x04 => Self::Send(Position::Only, false),
+            0x05 => Self::Send(Position::Only, true),
+            0x06 => Self::Write(Position::First, false),
+            0x07 => Self::Write(Position::Middle, false),
+            0x08 => Self::Write(Position::Last, false),
+            0x09 => Self::Write(Position::Last, true),
+            0x0a => Self::Write(Position::Only, false),
+            0x0b => Self::Write(Position::Only, true),
+            0x11 => Self::Acknowledge,
+            0x64 => Self::Datagram,
+            _ => return Err(DropReason::UnknownOpcode),
+        })
+    }
+
+    /// The number. An immediate travels only in the last packet, so its flag is ignored elsewhere.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Send(position, imm) => position_code(position, imm),
+            Self::Write(position, imm) => 0x06 + position_code(position, imm),
+            Self::Acknowledge => 0x11,
+            Self::Datagram => 0x64,
+        }
+    }
+}
+
+const fn position_code(position: Position, imm: bool) -> u8 {
+    match position {
+        Position::First => 0,
+        Position::Middle => 1,
+        Position::Last => 2 + imm as u8,
+        Position::Only => 4 + imm as u8,
+    }
+}
+
+/// Why a responder refuses (AETH NAK codes, InfiniBand vol. 1, table 44).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum NakCode {
+    /// A packet is missing before the one that triggered this.
+    SequenceError = 0,
+    /// Malformed, or longer than the posted receive.
+    InvalidRequest = 1,
+    /// Key, range or right.
+    RemoteAccess = 2,
+    /// The responder could not do it.
+    RemoteOperational = 3,
+}
+
+/// The syndrome of an AETH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AckKind {
+    /// Everything before the PSN has arrived. The credit code (31 = no limit) is not used yet.
+    Ack,
+    /// No receive posted; try again after the delay with this code (0 to 31, [`rnr_delay_us`]).
+    ReceiverNotReady(u8),
+    /// Refused.
+    Nak(NakCode),
+}
+
+impl AckKind {
+    /// The meaning of a syndrome octet.
+    ///
+    /// # Errors
+    /// [`DropReason::BadField`] for reserved values.
+    pub const fn from_syndrome(syndrome: u8) -> Result<Self, DropReason> {
+        match (syndrome >> 5, syndrome & 0x1f) {
+            (0b000, _) => Ok(Self::Ack),
+            (0b001, code) => Ok(Self::ReceiverNotReady(code)),
+            (0b011, 0) => Ok(Self::Nak(NakCode::SequenceError)),
+            (0b011, 1) => Ok(Self::Nak(NakCode::InvalidRequest)),
+            (0b011, 2) => Ok(Self::Nak(NakCode::RemoteAccess)),
+            (0b011, 3) => Ok(Self::Nak(NakCode::RemoteOperational)),
+            _ => Err(DropReason::BadField),
+        }
+    }
+
+    /// The syndrome octet.
+    pub const fn syndrome(self) -> u8 {
+        match self {
+            Self::Ack => 0x1f,
+            Self::ReceiverNotReady(code) => 0x20 | code & 0x1f,
+            Self::Nak(code) => 0x60 | code as u8,
+        }
+    }
+}
+
+/// Receiver-not-ready delays in microseconds by code (InfiniBand vol. 1, table 45).
+const RNR_DELAY_US: [u32; 32] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840, 5_120, 7_680, 10_240, 15_360, 20_480,
+    30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760, 327_680, 491_520,
+];
+
+/// The delay in microseconds that a receiver-not-ready code stands for.
+pub const fn rnr_delay_us(code: u8) -> u32 {
+    RNR_DELAY_US[(code & 0x1f) as usize]
+}
+
+/// The code of the shortest delay of at least `micros` microseconds.
+pub fn rnr_code(micros: u64) -> u8 {
+    (1..32u8).find(|&code| u64::from(rnr_delay_us(code)) >= micros).unwrap_or(0)
+}

@@ -1,0 +1,34 @@
+//! Bytes to meaning and back.
+//!
+//! Two layers: fixed big-endian views of each header (private to its module, sizes asserted at compile time) and
+//! a meaning type that can hold only what Weft supports. Parsing is total: any bytes give a meaning or a
+//! [`DropReason`](crate::DropReason).
+//!
+//! A transport frame, lengths in bytes:
+//!
+//! ```text
+//! | Ethernet 14 or 18 | Weft 8 | BTH 12 | extension headers | payload | ICRC 4 | padding to 60 |
+//!                     '------- Weft.length covers BTH to ICRC -------------'
+//! ```
+//!
+//! | opcode | extension headers |
+//! | --- | --- |
+//! | SEND | SeqETH 8 (every packet), ImmDt 4 (last, with immediate) |
+//! | WRITE | RETH 16 (every packet), and on the last with immediate ImmDt 4, SeqETH 8 |
+//! | ACKNOWLEDGE | AETH 4, SackETH 4 + 8 n (when something is out of order) |
+//! | UD SEND ONLY to QPN 1 | DETH 8, connection message |
+
+pub mod connection;
+pub mod eth;
+pub mod headers;
+pub mod packet;
+pub mod stop;
+
+pub use connection::{ConnectionKind, ConnectionMessage, RecoveryOffer, Refusal};
+pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
+pub use headers::{AckKind, NakCode, Opcode, Position};
+pub use packet::{Ack, Base, Body, Packet, Sack};
+pub use stop::StopMessage;
+
+#[cfg(test)]
+mod tests;

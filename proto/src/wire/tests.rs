@@ -1,0 +1,152 @@
+#![allow(clippy::cast_possible_truncation)]
+use super::*;
+use crate::drops::DropReason;
+use crate::transport::{Psn, QpNum};
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+fn eth(tagged: bool) -> Ethernet {
+    Ethernet {
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        vlan: tagged.then_some(VlanTag { priority: 3, drop_eligible: false, id: 0 }),
+        ethertype: EtherType::TRANSPORT,
+    }
+}
+
+fn base() -> impl Strategy<Value = Base> {
+    (any::<u16>(), any::<[bool; 4]>(), 0u32..1 << 24, any::<u32>()).prop_map(|(tag, flags, qp, psn)| Base {
+        tag,
+        solicited: flags[0],
+        ack_request: flags[1],
+        fecn: flags[2],
+        becn: flags[3],
+        dst_qp: QpNum(qp),
+        psn: Psn::new(psn),
+    })
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    prop_oneof![Just(Position::First), Just(Position::Middle), Just(Position::Last), Just(Position::Only)]
+}
+
+fn kind() -> impl Strategy<Value = AckKind> {
+    prop_oneof![
+        Just(AckKind::Ack),
+        (0u8..32).prop_map(AckKind::ReceiverNotReady),
+        Just(AckKind::Nak(NakCode::SequenceError)),
+        Just(AckKind::Nak(NakCode::InvalidRequest)),
+        Just(AckKind::Nak(NakCode::RemoteAccess)),
+        Just(AckKind::Nak(NakCode::RemoteOperational)),
+    ]
+}
+
+fn ack() -> impl Strategy<Value = Ack> {
+    (kind(), 0u32..1 << 24, proptest::option::of((any::<u32>(), proptest::collection::vec(any::<u64>(), 0..=16))))
+        .prop_map(|(kind, msn, sack)| Ack { kind, msn, sack: sack.map(|(psn, words)| Sack::new(Psn::new(psn), &words)) })
+}
+
+fn round_trip(packet: &Packet<'_>) {
+    let mut frame = [0xaa; 2048];
+    let len = packet.emit(&mut frame).expect("fits");
+    assert!(len >= eth::MIN_FRAME);
+    assert_eq!(Packet::parse(&frame[..len]), Ok(*packet));
+}
+
+proptest! {
+    #[test]
+    fn a_send_survives_the_round_trip(base in base(), tagged: bool, position in position(), recv_sn: u32, offset: u32, imm: Option<u32>, payload: Vec<u8>) {
+        let imm = imm.filter(|_| position.ends());
+        round_trip(&Packet { eth: eth(tagged), base, body: Body::Send { position, recv_sn, offset, imm, payload: &payload } });
+    }
+
+    #[test]
+    fn a_write_survives_the_round_trip(base in base(), position in position(), va: u64, rkey: u32, length: u32, imm: Option<(u32, u32)>, payload: Vec<u8>) {
+        let imm = imm.filter(|_| position.ends());
+        round_trip(&Packet { eth: eth(false), base, body: Body::Write { position, va, rkey, length, imm, payload: &payload } });
+    }
+
+    #[test]
+    fn an_acknowledgement_survives_the_round_trip(base in base(), ack in ack()) {
+        round_trip(&Packet { eth: eth(false), base, body: Body::Ack(ack) });
+    }
+
+    #[test]
+    fn a_connection_message_survives_the_round_trip(base in base(), ids: [u32; 4], incarnation: u64, numbers: [u16; 2], bytes: [u8; 3], private in proptest::collection::vec(any::<u8>(), 0..=192)) {
+        let message = ConnectionMessage {
+            kind: ConnectionKind::Reply, refusal: Refusal::NoListener, recovery: RecoveryOffer(bytes[0]),
+            local_id: ids[0], remote_id: ids[1], incarnation, service: numbers[0], tag: numbers[1],
+            qp: QpNum(ids[2] >> 8), psn: Psn::new(ids[3]), payload_max: ids[0], window: ids[1],
+            initiator_depth: bytes[1], responder_resources: bytes[2], private: &private,
+        };
+        round_trip(&Packet { eth: eth(false), base, body: Body::Connection(message) });
+    }
+
+    #[test]
+    fn any_bytes_are_a_packet_or_a_drop_reason(mut frame in proptest::collection::vec(any::<u8>(), 0..200), steer: bool) {
+        if steer && frame.len() > 20 {
+            frame[12..18].copy_from_slice(&[0x88, 0xb5, 0x57, 0x46, 1, 0]);
+        }
+        let _ = Packet::parse(&frame);
+        let _ = StopMessage::parse(&frame);
+    }
+
+    #[test]
+    fn one_flipped_bit_is_noticed_unless_a_switch_may_flip_it(payload: [u8; 40], bit in 0usize..(14 + 8 + 12 + 16 + 40 + 4) * 8) {
+        let body = Body::Write { position: Position::Only, va: 1, rkey: 2, length: 40, imm: None, payload: &payload };
+        let base = Base { tag: 9, solicited: false, ack_request: true, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
+        let mut frame = [0; 200];
+        let len = Packet { eth: eth(false), base, body }.emit(&mut frame).expect("fits");
+        frame[bit / 8] ^= 1 << (bit % 8);
+        let congestion = bit / 8 == 14 + 8 + 4;
+        let ethertype = (12..14).contains(&(bit / 8));
+        prop_assert_eq!(Packet::parse(&frame[..len]).is_ok(), congestion || ethertype, "bit {}", bit);
+    }
+
+    #[test]
+    fn stop_messages_survive_the_round_trip(priority in 0u8..16, timer: u8, rate in 0u8..16) {
+        let stop = StopMessage::Stop { priority, timer, rate };
+        prop_assert_eq!(StopMessage::parse(&stop.emit()), Ok(stop));
+        prop_assert_eq!(StopMessage::parse(&StopMessage::Cancel.emit()), Ok(StopMessage::Cancel));
+    }
+}
+
+#[test]
+fn each_malformation_has_its_own_reason() {
+    let body = Body::Ack(Ack { kind: AckKind::Ack, msn: 1, sack: None });
+    let base = Base { tag: 9, solicited: false, ack_request: false, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
+    let mut good = [0; 60];
+    Packet { eth: eth(false), base, body }.emit(&mut good).expect("fits");
+    let parse = |at: usize, value: u8| {
+        let mut frame = good;
+        frame[at] = value;
+        Packet::parse(&frame).unwrap_err()
+    };
+    assert_eq!(Packet::parse(&good[..21]), Err(DropReason::Truncated));
+    assert_eq!(parse(14, 0), DropReason::ForeignMagic);
+    assert_eq!(parse(16, 2), DropReason::UnsupportedVersion);
+    assert_eq!(parse(18, 1), DropReason::Truncated);
+    assert_eq!(parse(19, 11), DropReason::BadLength);
+    assert_eq!(parse(34, 3), DropReason::BadIcrc);
+    assert_eq!(Opcode::from_code(0x0c), Err(DropReason::UnknownOpcode));
+    assert_eq!(AckKind::from_syndrome(0x40), Err(DropReason::BadField));
+    assert_eq!(StopMessage::parse(&[0x30; 46]), Err(DropReason::UnknownCommand));
+    assert_eq!(StopMessage::parse(&[0; 45]), Err(DropReason::BadLength));
+}
+
+#[test]
+fn receiver_not_ready_codes_never_stand_for_less_than_asked() {
+    for micros in [0, 1, 10, 11, 500, 10_000, 491_520] {
+        assert!(u64::from(headers::rnr_delay_us(headers::rnr_code(micros))) >= micros, "{micros} us");
+    }
+    assert_eq!(headers::rnr_code(600_000), 0, "the longest delay has code 0");
+}
+
+#[test]
+fn every_opcode_has_one_number() {
+    for code in 0..=u8::MAX {
+        if let Ok(opcode) = Opcode::from_code(code) {
+            assert_eq!(opcode.code(), code);
+        }
+    }
+}
