@@ -28,6 +28,7 @@ extern crate std;
 pub mod drops;
 pub mod pool;
 pub mod rng;
+pub mod switch;
 pub mod time;
 pub mod transport;
 pub mod units;
