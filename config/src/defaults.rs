@@ -1,0 +1,184 @@
+//! Every default and every limit of the configuration, with its derivation, in one place.
+//!
+//! Timing starts from measured round trips: two blocking daemons on AF_PACKET that share two cores see 50 us when idle and about 1 ms when both cores are busy.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use weft_proto::transport::irn::bitmap::WINDOW;
+use weft_proto::wire::EtherType;
+use weft_proto::{BitRate, Duration};
+
+/// Version of the configuration format.
+pub const VERSION: u64 = 1;
+
+// ---- sockets
+/// Administration socket: the service's runtime folder, as systemd's `RuntimeDirectory=weft` makes it.
+pub const CONTROL_SOCKET: &str = "/run/weft/weftd.sock";
+/// Owner and group may administer.
+pub const CONTROL_MODE: u32 = 0o660;
+/// Socket that applications attach to.
+pub const APPLICATIONS_SOCKET: &str = "/run/weft/app.sock";
+/// Everybody may attach; what an application can reach is bounded by the limits below and by its keys.
+pub const APPLICATIONS_MODE: u32 = 0o666;
+/// Longest socket path: `sun_path` has 108 bytes, one for the final zero (unix(7)).
+pub const MAX_SOCKET_PATH: usize = 107;
+/// Prometheus text: this host only, and the port that the exporter registry does not give to another exporter.
+pub const METRICS_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9469);
+
+// ---- applications
+/// Attached applications at a time: one per core of a large host.
+pub const MAX_APPLICATIONS: u32 = 64;
+/// Most attached applications.
+pub const LIMIT_APPLICATIONS: u32 = 4096;
+/// Queue pairs of one application: an all-to-all job of 256 peers.
+pub const MAX_QPS_PER_APPLICATION: u32 = 256;
+/// Regions of one application.
+pub const MAX_REGIONS_PER_APPLICATION: u32 = 1024;
+/// Memory that one application may map into the daemon: bounds address space, not resident memory.
+pub const MAX_MEMORY_PER_APPLICATION: u64 = 16 << 30;
+/// Allowed: from one page to half of a process's address space on x86-64.
+pub const MEMORY_PER_APPLICATION: RangeInclusive<u64> = 4096..=1 << 46;
+
+// ---- ports
+/// Ports of a node.
+pub const MAX_PORTS: usize = 256;
+/// Longest interface name: IFNAMSIZ is 16 with the final zero (netdevice(7)).
+pub const MAX_INTERFACE_NAME: usize = 15;
+/// Longest name of a node, port or host: a DNS label (RFC 1035 2.3.4).
+pub const MAX_NAME: usize = 63;
+/// Smallest MTU: that of a connection message with all its private data.
+pub const MIN_MTU: u32 = 268;
+const _: () = assert!(MIN_MTU as usize == weft_proto::wire::packet::MIN_MTU);
+/// Largest MTU: that of Linux's Ethernet-like devices.
+pub const MAX_MTU: u32 = 65_535;
+/// MTU to reckon with where the interface is to be asked (`mtu: auto`): IEEE 802.3 3.2.7.
+pub const USUAL_MTU: u32 = 1500;
+/// Bytes around an Ethernet payload: header and one 802.1Q tag. The FCS is the driver's business.
+pub const FRAME_OVERHEAD: u32 = 18;
+/// A port whose rate takes longer than this for one full frame is a mistake in the unit.
+pub const MAX_FRAME_TIME: Duration = Duration::from_secs(1);
+/// Fastest configurable rate: 1.6 Tbit/s Ethernet is the fastest in IEEE's plans (802.3dj).
+pub const MAX_RATE: u64 = 1_600_000_000_000;
+/// Longest delay that an impairment may add: what it holds back occupies frame buffers.
+pub const MAX_IMPAIRMENT_DELAY: Duration = Duration::from_secs(10);
+/// How far a reordered frame falls behind if not told: about ten full frames at 1 Gbit/s.
+pub const REORDER_DELAY: Duration = Duration::from_micros(100);
+
+// ---- switch
+/// Learned addresses: one Ethernet segment; about 32 bytes each.
+pub const MAC_TABLE_SIZE: u32 = 8192;
+/// Most learned addresses: 32 MiB.
+pub const MAX_MAC_TABLE_SIZE: u32 = 1 << 20;
+/// Ageing time: IEEE 802.1Q 8.8.3 recommends 300 s.
+pub const MAC_AGEING: Duration = Duration::from_secs(300);
+/// Shortest ageing time: 802.1Q allows 10 s to 1,000,000 s.
+pub const MIN_MAC_AGEING: Duration = Duration::from_secs(10);
+/// Longest ageing time: see above.
+pub const MAX_MAC_AGEING: Duration = Duration::from_secs(1_000_000);
+/// Bytes per virtual output queue: 0.8 ms at 10 Gbit/s, above one round trip between two daemons, and more than a
+/// queue pair's window of full frames.
+pub const VOQ_LIMIT: u64 = 1 << 20;
+/// Largest limit per virtual output queue.
+pub const MAX_VOQ_LIMIT: u64 = 1 << 30;
+/// Traffic classes: one per 802.1p priority.
+pub const CLASSES: u32 = 8;
+/// Weight of a class.
+pub const WEIGHT: u32 = 1;
+/// Largest weight of a class: with the largest quantum a turn stays below 2^32 bytes.
+pub const MAX_WEIGHT: u32 = 1000;
+/// Bytes that a turn of the deficit round robin gives to weight 1: one full tagged frame, so that a turn serves at least one frame
+/// (Shreedhar and Varghese: constant work per frame).
+pub const QUANTUM: u32 = USUAL_MTU + FRAME_OVERHEAD;
+/// Smallest quantum: the shortest Ethernet frame; less only means more empty turns.
+pub const MIN_QUANTUM: u32 = 64;
+/// Largest quantum: more than one super-frame makes turns unfair for no gain.
+pub const MAX_QUANTUM: u32 = 1 << 17;
+
+// ---- transport
+/// EtherType of the transport: IEEE local experimental 1.
+pub const TRANSPORT_ETHERTYPE: EtherType = EtherType::TRANSPORT;
+/// Smaller type fields are lengths (IEEE 802.3 3.2.6).
+pub const MIN_ETHERTYPE: u16 = 0x0600;
+/// Short time-out, for few packets in flight. The paper's 100 us is below our round trip; twice the longest usual one is not.
+pub const RTO_LOW: Duration = Duration::from_millis(1);
+/// Long time-out per short one: the paper's ratio of about 1 to 3, with room for a queue of full frames in front.
+pub const RTO_HIGH_PER_LOW: u64 = 4;
+/// Shortest configurable time-out: the granularity of a sleeping thread.
+pub const MIN_RTO: Duration = Duration::from_micros(50);
+/// Longest configurable time-out.
+pub const MAX_RTO: Duration = Duration::from_secs(10);
+/// Time-outs in a row: InfiniBand's largest retry count.
+pub const RETRY_COUNT: u8 = 7;
+/// Most time-outs in a row.
+pub const MAX_RETRY_COUNT: u8 = 100;
+/// Receiver-not-ready retries: endless, as most users of InfiniBand set it.
+pub const RNR_RETRY: u8 = 7;
+/// Largest value, endless (InfiniBand vol. 1, 9.7.5.2.8).
+pub const MAX_RNR_RETRY: u8 = 7;
+/// Wait after receiver-not-ready: an application that sleeps needs a wake-up and a post, two round trips.
+pub const RNR_DELAY: Duration = Duration::from_millis(1);
+/// Shortest receiver-not-ready delay: InfiniBand's shortest.
+pub const MIN_RNR_DELAY: Duration = Duration::from_micros(10);
+/// Longest receiver-not-ready delay: InfiniBand's longest is 655 ms.
+pub const MAX_RNR_DELAY: Duration = Duration::from_secs(1);
+/// Part of the short time-out that an acknowledgement may wait: 100 us of 1 ms, so that waiting never looks like loss.
+pub const ACK_DELAY_PART: u64 = 10;
+/// Packets per acknowledgement: one per receive batch of 16, from where larger batches gain nothing. At most the window.
+pub const ACK_EVERY: u32 = 16;
+/// Most packets per acknowledgement.
+pub const MAX_ACK_EVERY: u32 = 256;
+/// Idle peers are asked this often; a dead one is known after the retries.
+pub const KEEPALIVE: Duration = Duration::from_secs(1);
+/// Shortest keepalive.
+pub const MIN_KEEPALIVE: Duration = Duration::from_millis(10);
+/// Longest keepalive.
+pub const MAX_KEEPALIVE: Duration = Duration::from_secs(3600);
+/// Answer to a connection message: the peer's application has to accept, so well above a round trip.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
+/// Shortest wait for an answer to a connection message.
+pub const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(1);
+/// Longest wait for an answer to a connection message.
+pub const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Attempts: one second in all.
+pub const CONNECT_RETRIES: u8 = 10;
+/// Most attempts.
+pub const MAX_CONNECT_RETRIES: u8 = 100;
+/// Queue pairs of the node.
+pub const MAX_QPS: u32 = 4096;
+/// Most queue pairs: a queue pair number has a slot of 16 bits, and slots 0 and 1 are InfiniBand's management numbers.
+pub const LIMIT_QPS: u32 = 65_534;
+/// Regions of the node.
+pub const MAX_REGIONS: u32 = 16_384;
+/// Most regions: a key has a slot of 16 bits.
+pub const LIMIT_REGIONS: u32 = 1 << 16;
+/// Largest window in packets: that of the transport's bitmaps.
+pub const MAX_BDP_CAP: u32 = WINDOW;
+/// Round trip that the automatic window covers: two blocking daemons on busy cores (see the top).
+pub const PATH_ROUND_TRIP: Duration = Duration::from_millis(1);
+/// Smallest automatic window in packets: about the paper's 110.
+pub const MIN_AUTO_CAP: u32 = 128;
+/// Link rate to reckon with where the port has none configured.
+pub const LINK_RATE: BitRate = BitRate::new(10_000_000_000).unwrap();
+
+// ---- worker
+/// Look for work this long before sleeping: about one wake-up (10 to 30 us), so that at most half is wasted.
+pub const SPIN: Duration = Duration::from_micros(20);
+/// Longest spin.
+pub const MAX_SPIN: Duration = Duration::from_secs(1);
+/// Frames per batch: beyond 16 the gain is small, at 64 none is left.
+pub const BATCH: u32 = 64;
+/// Largest batch: `UIO_MAXIOV`, the most that one sendmmsg takes.
+pub const MAX_BATCH: u32 = 1024;
+/// Frame buffers: 4096 full frames fill four virtual output queues.
+pub const FRAMES: u32 = 4096;
+/// Most frame buffers.
+pub const MAX_FRAMES: u32 = 1 << 20;
+/// Frame buffers per frame of a batch: one batch received, one queued, one being sent, one spare.
+pub const FRAMES_PER_BATCH: u32 = 4;
+/// Largest processor number: `CPU_SETSIZE` less one (sched_setaffinity(2)).
+pub const MAX_CPU: u32 = 1023;
+
+// ---- texts
+/// Longest configuration file in bytes: room for 30,000 hosts with names.
+pub const MAX_FILE: usize = 1 << 20;
