@@ -1,0 +1,271 @@
+//! The connection to the daemon, shared by everything that an application creates from one `Context`.
+//!
+//! Any thread may ask or wait. At most one waits in the kernel (`reading`); it sorts what arrives into answers and
+//! events and wakes the others, which sleep on the condition variable meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use crate::error::Error;
+use crate::layout::VERSION;
+use crate::page::Page;
+use crate::protocol::{Command, ErrorCode, Event, FromDaemon, Reply, Request};
+use crate::socket::{self, Received};
+use weft_proto::wire::MacAddr;
+
+/// How long the daemon may take to answer a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+type Outcome = Result<Answer, (ErrorCode, String)>;
+
+#[derive(Debug)]
+struct State {
+    last_id: u64,
+    /// Requests whose answer somebody waits for.
+    outcomes: BTreeMap<u64, Option<Outcome>>,
+    events: VecDeque<Event>,
+    reading: bool,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    page: Page,
+    doorbell: OwnedFd,
+    mac: MacAddr,
+    gone: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Link {
+    /// Connects and introduces the application.
+    pub(crate) fn attach(path: &Path, name: &str) -> Result<Self, Error> {
+        let socket = socket::connect(path).map_err(|source| Error::Unreachable { path: path.to_owned(), source })?;
+        let mut buffer = socket::receive_buffer();
+        let hello = Command::Hello { version: VERSION, name: name.to_owned() };
+        let what = hello.description();
+        match send(&socket, &Request { id: 1, command: hello }, &[]) {
+            // A daemon that takes no more applications hangs up at once; what it said is still to be read.
+            Ok(()) | Err(Error::DaemonGone) => {}
+            Err(error) => return Err(error),
+        }
+        let answer = match first_message(&socket, &mut buffer, what)? {
+            (FromDaemon::Reply { reply, .. }, fds) => Answer { reply, fds },
+            (FromDaemon::Error { code, message, .. }, _) => return Err(Error::Refused { what, code, message }),
+            (FromDaemon::Event { .. }, _) => return Err(Error::Protocol("an event before the welcome")),
+        };
+        let Reply::Welcome { mac, .. } = answer.reply else { return Err(Error::Protocol("no welcome")) };
+        let [page, doorbell] = exactly(answer.fds)?;
+        let state = State { last_id: 1, outcomes: BTreeMap::new(), events: VecDeque::new(), reading: false, buffer };
+        let (gone, state) = (AtomicBool::new(false), Mutex::new(state));
+        Ok(Self { socket, page: Page::map(page)?, doorbell, mac, gone, state, changed: Condvar::new() })
+    }
+
+    pub(crate) const fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Tells the worker that the queue pair of `slot` has new requests.
+    pub(crate) fn ring_doorbell(&self, slot: u16) {
+        if self.page.ring(slot) {
+            // Fails only if the counter is at its limit, and then the worker has long been woken.
+            let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Asks the daemon and waits for the answer.
+    pub(crate) fn request(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<Answer, Error> {
+        let what = command.description();
+        let id = self.send_command(command, fds, true)?;
+        let outcome = self.wait_for(Instant::now() + REQUEST_TIMEOUT, |events| events.take_outcome(id));
+        self.lock().outcomes.remove(&id);
+        match outcome? {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err((code, message))) => Err(Error::Refused { what, code, message }),
+            None => Err(Error::TimedOut { what, timeout: REQUEST_TIMEOUT }),
+        }
+    }
+
+    /// Tells the daemon that something is no longer needed. Nobody waits for the answer.
+    pub(crate) fn farewell(&self, command: Command) {
+        // If the daemon is gone, so is what was to be destroyed.
+        let _ = self.send_command(command, &[], false);
+    }
+
+    fn send_command(&self, command: Command, fds: &[BorrowedFd<'_>], wanted: bool) -> Result<u64, Error> {
+        let id = {
+            let mut state = self.lock();
+            state.last_id += 1;
+            let id = state.last_id;
+            if wanted {
+                state.outcomes.insert(id, None);
+            }
+            id
+        };
+        send(&self.socket, &Request { id, command }, fds).inspect_err(|_| {
+            self.lock().outcomes.remove(&id);
+        })?;
+        Ok(id)
+    }
+
+    /// The first waiting event for which `select` is true, waiting until `deadline` for one.
+    pub(crate) fn wait_event(&self, deadline: Instant, select: impl Fn(&Event) -> bool) -> Result<Option<Event>, Error> {
+        self.wait_for(deadline, |state| state.take_event(&select))
+    }
+
+    /// Waits until `take` finds what it looks for, or until `deadline`.
+    fn wait_for<T>(&self, deadline: Instant, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>, Error> {
+        let mut state = self.lock();
+        loop {
+            self.receive_all(&mut state);
+            if let Some(found) = take(&mut state) {
+                return Ok(Some(found));
+            }
+            if self.is_gone() {
+                return Err(Error::DaemonGone);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = if state.reading { self.sleep(state, left) } else { self.poll_socket(state, deadline)? };
+        }
+    }
+
+    /// Lets the thread that reads wake this one.
+    fn sleep<'a>(&self, state: MutexGuard<'a, State>, left: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sleeps in the kernel, without the lock, until a message is there.
+    fn poll_socket<'a>(&'a self, mut state: MutexGuard<'a, State>, deadline: Instant) -> Result<MutexGuard<'a, State>, Error> {
+        state.reading = true;
+        drop(state);
+        let outcome = socket::wait(&[self.fd()], PollFlags::IN, deadline);
+        let mut state = self.lock();
+        state.reading = false;
+        self.changed.notify_all();
+        outcome.map_err(|source| Error::System { what: "wait for weftd", source })?;
+        Ok(state)
+    }
+
+    /// Sorts what has arrived, without waiting.
+    pub(crate) fn pump(&self) {
+        self.receive_all(&mut self.lock());
+    }
+
+    fn receive_all(&self, state: &mut State) {
+        while !self.is_gone() {
+            match socket::receive(&self.socket, &mut state.buffer) {
+                Ok(Some(received)) => self.sort(state, received),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Closed, broken, or beyond understanding: all the same to the application.
+                Ok(None) | Err(_) => self.mark_gone(),
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn sort(&self, state: &mut State, received: Received) {
+        match state.sort(received) {
+            Some(()) => self.changed.notify_all(),
+            None => self.mark_gone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take_outcome(&mut self, id: u64) -> Option<Outcome> {
+        self.outcomes.get_mut(&id)?.take()
+    }
+
+    fn take_event(&mut self, select: impl Fn(&Event) -> bool) -> Option<Event> {
+        let at = self.events.iter().position(select)?;
+        self.events.remove(at)
+    }
+
+    /// Puts a message where its reader looks; `None` if it makes no sense.
+    fn sort(&mut self, received: Received) -> Option<()> {
+        let (id, outcome) = match serde_json::from_slice(&received.bytes).ok()? {
+            FromDaemon::Reply { id, reply } => (id, Ok(Answer { reply, fds: received.fds })),
+            FromDaemon::Error { id, code, message } => (id, Err((code, message))),
+            FromDaemon::Event { event } => {
+                self.events.push_back(event);
+                return Some(());
+            }
+        };
+        if let Some(place) = self.outcomes.get_mut(&id) {
+            *place = Some(outcome);
+        }
+        Some(())
+    }
+}
+
+/// The descriptors of an answer that must have `N` of them.
+pub(crate) fn exactly<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], Error> {
+    fds.try_into().map_err(|_| Error::Protocol("wrong number of descriptors"))
+}
+
+/// Sends a request, waiting for room in the socket for at most [`REQUEST_TIMEOUT`].
+fn send(socket: &OwnedFd, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    let what = request.command.description();
+    let bytes = serde_json::to_vec(request).map_err(|error| Error::System { what, source: error.into() })?;
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        match socket::send(socket, &bytes, fds) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                return Err(Error::DaemonGone);
+            }
+            Err(source) => return Err(Error::System { what, source }),
+        }
+        if !socket::wait(&[socket.as_fd()], PollFlags::OUT, deadline).map_err(|source| Error::System { what, source })? {
+            return Err(Error::TimedOut { what, timeout: REQUEST_TIMEOUT });
+        }
+    }
+}
+
+/// Waits for the first message of the daemon.
+fn first_message(socket: &OwnedFd, buffer: &mut [u8], what: &'static str) -> Result<(FromDaemon, Vec<OwnedFd>), Error> {
+    let system = |source| Error::System { what, source };
+    if !socket::wait(&[socket.as_fd()], PollFlags::IN, Instant::now() + REQUEST_TIMEOUT).map_err(system)? {
+        return Err(Error::TimedOut { what, timeout: REQUEST_TIMEOUT });
+    }
+    let received = socket::receive(socket, buffer).map_err(system)?.ok_or(Error::DaemonGone)?;
+    let message = serde_json::from_slice(&received.bytes).map_err(|_| Error::Protocol("unreadable message"))?;
+    Ok((message, received.fds))
+}
