@@ -15,6 +15,8 @@
 //! | [`clock`] | the only reader of the time of day | |
 //! | [`logging`], [`notify`] | log to standard error, news for a service manager | |
 
+pub mod app;
 pub mod clock;
 pub mod link;
 pub mod port;
+pub mod socket_file;
