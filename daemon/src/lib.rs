@@ -17,6 +17,14 @@
 
 pub mod app;
 pub mod clock;
+pub mod control;
+pub mod daemon;
 pub mod link;
+pub mod logging;
+pub mod metrics;
+pub mod notify;
 pub mod port;
+pub mod snapshot;
 pub mod socket_file;
+pub mod translate;
+pub mod worker;

@@ -1,0 +1,49 @@
+//! Takes over a changed configuration: what the worker must change goes to it as one job, so that a batch sees
+//! either the old settings or the new ones.
+
+use weft_config::control::ControlError;
+use weft_config::{Change, Config};
+
+use super::node::Node;
+use crate::translate;
+
+/// Applies `changes`, which lead from the node's configuration to `new`.
+pub(super) fn apply(node: &Node, new: &Config, changes: &[Change]) -> Result<(), ControlError> {
+    let config = new.clone();
+    let ports = changed_ports(changes);
+    node.worker.ask(move |now, worker| {
+        worker.reconfigure_switch(&translate::switch(&config));
+        for port in ports {
+            worker.reconfigure_port(now, port, &config.ports[port]);
+        }
+    })?;
+    node.log.configure(new.log);
+    Ok(())
+}
+
+/// Each port once: its impairment starts afresh from its seed with every change.
+fn changed_ports(changes: &[Change]) -> Vec<usize> {
+    let mut ports: Vec<usize> = changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::PortRate { port, .. } | Change::PortImpairment { port, .. } => Some(*port),
+            _ => None,
+        })
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_config::model::LogLevel;
+
+    use super::*;
+
+    #[test]
+    fn a_port_with_two_changes_is_reconfigured_once() {
+        let rate = |port| Change::PortRate { port, rate: None };
+        assert_eq!(changed_ports(&[rate(2), Change::Log(LogLevel::Info), rate(0), rate(2)]), [0, 2]);
+    }
+}

@@ -1,0 +1,97 @@
+//! What the operator's configuration means to the core: values only, nothing is opened or started.
+
+use weft_config::Config;
+use weft_config::model::{Impairment as Faults, Port, Role};
+use weft_proto::switch::{CLASSES_MAX, Impairment, PortConfig, PortRole, SwitchConfig};
+use weft_proto::transport::EndpointConfig;
+use weft_proto::wire::MacAddr;
+
+use crate::app::session::Settings;
+
+/// Settings of the switch.
+pub fn switch(config: &Config) -> SwitchConfig {
+    let given = &config.switch;
+    let mut weights = [1; CLASSES_MAX];
+    weights.iter_mut().zip(&given.weights).for_each(|(weight, &value)| *weight = value);
+    SwitchConfig {
+        mac_table_size: size(given.mac_table_size),
+        mac_ageing: given.mac_ageing,
+        voq_limit_bytes: given.voq_limit,
+        classes: u8::try_from(given.classes()).unwrap_or(u8::MAX),
+        weights,
+        quantum: given.quantum,
+        frames: size(config.worker.frames),
+    }
+}
+
+/// Settings of a port of the switch whose interface carries payloads of `interface_mtu` bytes.
+pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
+    PortConfig {
+        role: match config.role {
+            Role::Host => PortRole::Host,
+            Role::Switch => PortRole::Switch,
+        },
+        rate: config.rate,
+        mtu: mtu(config, interface_mtu),
+        impair_ingress: impairment(&config.impair.ingress),
+        impair_egress: impairment(&config.impair.egress),
+        seed: Some(config.impair.seed),
+    }
+}
+
+/// The MTU that a port uses: the configured one, but never more than the interface carries.
+pub fn mtu(config: &Port, interface_mtu: usize) -> usize {
+    config.mtu.map_or(interface_mtu, size).min(interface_mtu)
+}
+
+/// Settings of the local transport, which has the address and the MTU of its host port; `started` in seconds of the wall clock.
+pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> EndpointConfig {
+    let given = &config.transport;
+    let rate = config.link_rate();
+    EndpointConfig {
+        mac,
+        ethertype: given.ethertype,
+        priority: given.priority,
+        mtu,
+        recovery: given.recovery,
+        bdp_cap: given.bdp_cap.packets(rate, u32::try_from(mtu).unwrap_or(u32::MAX)),
+        started,
+        rto_low: given.rto_low,
+        rto_high: given.rto_high,
+        retry_count: given.retry_count,
+        rnr_retry: given.rnr_retry,
+        rnr_delay: given.rnr_delay,
+        ack_delay: given.ack_delay,
+        ack_every: given.ack_every,
+        keepalive: given.keepalive,
+        connect_timeout: given.connect_timeout,
+        connect_retries: given.connect_retries,
+        max_qps: given.max_qps,
+        max_regions: given.max_regions,
+    }
+}
+
+/// What the applications' server needs to know; `mac` is the local transport's address.
+pub fn applications(config: &Config, mac: Option<MacAddr>) -> Settings {
+    Settings { applications: config.applications.clone(), mac, hosts: config.hosts.clone() }
+}
+
+fn impairment(faults: &Faults) -> Impairment {
+    if faults.is_none() {
+        return Impairment::NONE;
+    }
+    Impairment {
+        loss_ppm: faults.loss.parts_per_million(),
+        duplicate_ppm: faults.duplicate.parts_per_million(),
+        corrupt_ppm: faults.corrupt.parts_per_million(),
+        reorder_ppm: faults.reorder.parts_per_million(),
+        reorder_delay: faults.reorder_delay,
+        delay: faults.delay,
+        jitter: faults.jitter,
+    }
+}
+
+/// A configured number as a size, which has at least 32 bits on every Linux that runs this.
+pub const fn size(value: u32) -> usize {
+    value as usize
+}

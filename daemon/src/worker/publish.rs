@@ -1,0 +1,68 @@
+//! Counters from the data plane to the board: plain copies into place, nothing allocated after the first time.
+
+use weft_proto::switch::Traffic;
+use weft_proto::{Instant, PortId};
+
+use super::Plane;
+use super::interface::Interface;
+use crate::port::PortState;
+use crate::snapshot::{Board, LOCAL, PortSnapshot, Snapshot};
+
+impl Plane {
+    /// Copies all counters to the board, unless somebody reads it just now; says whether it did.
+    pub fn publish(&mut self, now: Instant, board: &Board) -> bool {
+        for interface in &mut self.interfaces {
+            interface.port.update_counters(&mut interface.counters);
+        }
+        self.counters.frames_in_use = self.pool.in_use() as u64;
+        board.try_publish(|snapshot| self.fill(now, snapshot))
+    }
+
+    fn fill(&self, now: Instant, snapshot: &mut Snapshot) {
+        snapshot.taken = now;
+        snapshot.worker = self.counters;
+        snapshot.addresses = *self.switch.fdb_counters();
+        snapshot.ports.resize_with(self.switch.ports(), PortSnapshot::default);
+        for (interface, port) in self.interfaces.iter().zip(&mut snapshot.ports) {
+            fill_interface(interface, port);
+        }
+        if let (Some(local), Some(port)) = (&self.local, snapshot.ports.last_mut()) {
+            port.queued = Traffic::default();
+            port.name.clear();
+            port.name.push_str(LOCAL);
+            port.up = true;
+            local.fill(snapshot);
+        }
+        // The queues are many, and mostly empty.
+        let queued = self.switch.totals().queued > 0;
+        for (index, port) in (0..).zip(&mut snapshot.ports) {
+            port.counters = self.switch.port_counters(PortId(index));
+            if queued {
+                self.add_queued(PortId(index), &mut port.queued);
+            }
+        }
+    }
+
+    fn add_queued(&self, output: PortId, sum: &mut Traffic) {
+        let frames = self.switch.queued(output);
+        sum.frames += frames;
+        if frames > 0 {
+            let inputs = (0..).map(PortId).take(self.switch.ports());
+            sum.bytes += inputs.map(|input| self.switch.queued_from(input, output).bytes).sum::<u64>();
+        }
+    }
+}
+
+fn fill_interface(interface: &Interface, port: &mut PortSnapshot) {
+    port.name.clone_from(&interface.config.name);
+    port.up = interface.up;
+    port.mac = (interface.port.state() != PortState::Absent).then(|| interface.port.mac());
+    port.mtu = interface.mtu();
+    port.backend = interface.port.backend_name();
+    port.link_changes = interface.link_changes;
+    port.kernel_drops = interface.counters.kernel_drops;
+    port.send_refusals = interface.counters.tx_refusals;
+    port.reopens = interface.counters.reopens;
+    port.io_drops.clone_from(&interface.counters.drops);
+    port.queued = Traffic { frames: interface.backlog().len() as u64, bytes: 0 };
+}
