@@ -1,0 +1,144 @@
+//! The tree of commands.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use weft_config::defaults::{APPLICATIONS_SOCKET, CONTROL_SOCKET};
+
+use crate::bench::args::{BenchCommand, Ping, Serve};
+use crate::exit;
+use crate::lab::args::LabCommand;
+use crate::transfer::args::{Copy, Receive};
+
+/// Shows and steers Weft, moves files, measures, runs labs.
+#[derive(Debug, Parser)]
+#[command(name = "weftctl", version, propagate_version = true, after_help = exit::HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) sockets: Sockets,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the daemon of this host is met.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Where weftd is")]
+pub(crate) struct Sockets {
+    /// Administration socket
+    #[arg(long, global = true, env = "WEFT_SOCKET", default_value = CONTROL_SOCKET, value_name = "PATH")]
+    pub(crate) socket: PathBuf,
+    /// Socket for applications: ping, cp, receive, bench and serve are some
+    #[arg(long, global = true, env = "WEFT_APP_SOCKET", default_value = APPLICATIONS_SOCKET, value_name = "PATH")]
+    pub(crate) app_socket: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The daemon at a glance
+    Status(Json),
+    /// Network ports
+    #[command(subcommand)]
+    Port(Show),
+    /// Nodes that this one is connected to
+    #[command(subcommand)]
+    Peer(Show),
+    /// Queue pairs
+    #[command(subcommand)]
+    Qp(Show),
+    /// Addresses that the switch has learned
+    #[command(subcommand)]
+    Fdb(Show),
+    /// Virtual output queues of the switch, one per input, output and class in use
+    #[command(subcommand)]
+    Queue(Show),
+    /// Sums over the whole node
+    Counters(Json),
+    /// Check and print configurations
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Make the daemon read its configuration file again
+    Reload(Json),
+    /// Measure round trips to a host on which `weftctl serve` runs
+    Ping(Ping),
+    /// Copy files to a host on which `weftctl receive` runs
+    Cp(Copy),
+    /// Take files from `weftctl cp` on other hosts
+    Receive(Receive),
+    /// Measure the transport to a host on which `weftctl serve` runs
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Answer `weftctl ping` and `weftctl bench` of other hosts
+    Serve(Serve),
+    /// Networks of namespaces on this machine, with a daemon in each: to try, teach, test
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum Show {
+    /// List them
+    Show(Json),
+}
+
+impl Show {
+    pub(crate) const fn json(self) -> bool {
+        let Self::Show(arguments) = self;
+        arguments.json
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say what is wrong with a configuration file; nothing is started or changed
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Print an effective configuration, every key with its value: the daemon's, that of a file, or the defaults
+    Show {
+        /// The defaults instead, with the smallest valid configuration filled in
+        #[arg(long, conflicts_with = "file")]
+        defaults: bool,
+        /// A configuration file instead of the running daemon's
+        file: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_consistent_and_every_shell_has_completions() {
+        Args::command().debug_assert();
+        for shell in <clap_complete::Shell as clap::ValueEnum>::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Args::command(), "weftctl", &mut script);
+            assert!(String::from_utf8(script).unwrap().contains("receive"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn copying_takes_files_and_then_a_host() {
+        let parse = |words: &[&str]| Args::try_parse_from([&["weftctl"], words].concat());
+        let Command::Cp(copy) = parse(&["cp", "one", "two", "b:", "--recovery", "irn-strict"]).unwrap().command else { panic!() };
+        assert_eq!(copy.files.len(), 3);
+        for wrong in [&["cp", "b:"][..], &["cp", "one", "b:", "--chunk", "17MiB"], &["cp", "one", "b:", "--depth", "0"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
