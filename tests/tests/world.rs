@@ -1,0 +1,110 @@
+//! Whole worlds from seeds: fresh ones in every run (`WEFT_WORLDS` says how many), and those that once failed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weft_tests::world::{Summary, World};
+
+/// Fresh seeds per run.
+const FRESH: usize = 200;
+
+/// Seeds of worlds that found a mistake, and what it was.
+const REGRESSIONS: &[(u64, &str)] = &[
+    (226, "a closed queue pair still took writes"),
+    (376, "a queue pair that had been disconnected still took writes"),
+    (364, "time spent behind a gap was taken for a round trip, so time-outs grew without need"),
+    (17_745_107_007_127_591_727, "all buffers in delay lines: the host waits and does not spin"),
+];
+
+/// Runs a world and turns every way of failing into one text with all that is needed to look at it again.
+fn run(seed: u64) -> Result<Summary, String> {
+    let world = Mutex::new(World::new(seed));
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.lock().unwrap_or_else(|e| e.into_inner()).run()));
+    let outcome = outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    });
+    outcome.map_err(|broken| {
+        let world = world.lock().unwrap_or_else(|e| e.into_inner());
+        format!("{broken}\nagain with: WEFT_SEED={seed} cargo test -p weft-tests world\n{:#?}", world.scenario())
+    })
+}
+
+/// Runs worlds on all processors and sums up; panics with the first failure.
+fn run_all(seeds: &[u64]) -> Summary {
+    let (next, sum, failure) = (AtomicUsize::new(0), Mutex::new(Summary::default()), Mutex::new(None));
+    let worker = || {
+        while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match run(seed) {
+                Ok(summary) => add(&mut sum.lock().unwrap(), &summary),
+                Err(broken) => {
+                    failure.lock().unwrap().get_or_insert(broken);
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
+    if let Some(broken) = failure.into_inner().unwrap() {
+        panic!("{broken}");
+    }
+    sum.into_inner().unwrap()
+}
+
+fn add(sum: &mut Summary, other: &Summary) {
+    sum.flows += other.flows;
+    sum.complete += other.complete;
+    sum.messages += other.messages;
+    sum.retransmissions += other.retransmissions;
+    sum.wraps += other.wraps;
+    sum.failures += other.failures;
+    sum.steps += other.steps;
+}
+
+/// A number that nobody chose.
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+#[test]
+fn the_world_keeps_its_promises_for_fresh_seeds() {
+    if let Some(seed) = std::env::var("WEFT_SEED").ok().map(|text| text.parse().expect("WEFT_SEED is a decimal number")) {
+        println!("{:#?}", World::new(seed).scenario());
+        println!("{:#?}", run_all(&[seed]));
+        return;
+    }
+    let count = std::env::var("WEFT_WORLDS").ok().map_or(FRESH, |text| text.parse().expect("WEFT_WORLDS is a number"));
+    let seeds: Vec<u64> = (0..count).map(|_| entropy()).collect();
+    println!("first seed {}", seeds[0]);
+    let sum = run_all(&seeds);
+    println!("{sum:#?}");
+    // Worlds in which nothing happens would keep any promise.
+    assert!(sum.complete * 2 > sum.flows, "most connections work: {sum:?}");
+    assert!(sum.retransmissions > 1000 && sum.failures > 100 && sum.messages > 5000, "faults happen: {sum:?}");
+    assert!(sum.wraps > 0, "sequence numbers wrap: {sum:?}");
+}
+
+#[test]
+fn the_world_keeps_its_promises_where_it_once_did_not() {
+    for &(seed, what) in REGRESSIONS {
+        if let Err(broken) = run(seed) {
+            panic!("{what}: {broken}");
+        }
+    }
+}
+
+#[test]
+fn the_world_of_a_seed_is_the_same_every_time() {
+    let runs = [(); 2].map(|()| {
+        let mut world = World::new(3);
+        let summary = world.run().unwrap();
+        (format!("{summary:?}"), world.now())
+    });
+    assert_eq!(runs[0], runs[1]);
+}
