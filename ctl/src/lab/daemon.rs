@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::Signal;
+use weft_config::control::{Envelope, MAX_REQUEST, Request, encode_line};
 use weft_config::lab::files;
 
 use super::namespace::{Door, start_inside};
@@ -53,7 +54,7 @@ pub(crate) fn answers(socket: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"{\"version\":1,\"id\":1,\"request\":{\"type\":\"status\"}}\n")?;
+        stream.write_all(&encode_line(&Envelope::new(1, Request::Status), MAX_REQUEST).map_err(io::Error::other)?)?;
         let mut line = String::new();
         Ok(BufReader::new(stream.take(REPLY_MAX)).read_line(&mut line)? > 0)
     };

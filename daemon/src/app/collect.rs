@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use weft_proto::time::Instant;
 use weft_proto::transport::{AppId, CommandError, Completion, CompletionOp, CqId, Endpoint, PostError, QpInit, QpNum, Status};
-use weft_verbs::layout::{DOORBELL_WORDS, DOORBELLS, RecvEntry, SendEntry};
+use weft_verbs::layout::{DOORBELL_WORDS, DOORBELLS, Entry, RecvEntry, SendEntry};
 use weft_verbs::page::Page;
 use weft_verbs::protocol::Event;
 use weft_verbs::ring::Consumer;
@@ -139,15 +139,23 @@ impl App {
 impl Collector<'_> {
     /// Takes up to `budget` requests of a queue pair, receives first: a send may already need them at the peer.
     fn collect_qp(&mut self, app: AppId, qp: &mut AppQp, budget: usize) -> Turn {
-        let recvs = self.collect_recvs(app, qp, budget);
-        let sends = self.collect_sends(app, qp, budget - recvs.taken);
+        let recvs = self.collect_ring(app, qp, budget, |qp| &mut qp.recv_ring, Self::post_recv);
+        let sends = self.collect_ring(app, qp, budget - recvs.taken, |qp| &mut qp.send_ring, Self::post_send);
         Turn { taken: recvs.taken + sends.taken, more: recvs.more || sends.more, blocked: recvs.blocked || sends.blocked }
     }
 
-    fn collect_recvs(&mut self, app: AppId, qp: &mut AppQp, budget: usize) -> Turn {
+    /// Takes requests out of one ring and posts them; `post` is false if its request must wait.
+    fn collect_ring<E: Entry>(
+        &mut self,
+        app: AppId,
+        qp: &mut AppQp,
+        budget: usize,
+        ring: impl Fn(&mut AppQp) -> &mut Consumer<E>,
+        post: impl Fn(&mut Self, AppId, &mut AppQp, &E) -> bool,
+    ) -> Turn {
         let mut turn = Turn::default();
         loop {
-            let Ok(next) = qp.recv_ring.peek() else {
+            let Ok(next) = ring(qp).peek() else {
                 self.fail(app, qp, Status::LocalProtection);
                 break;
             };
@@ -156,37 +164,14 @@ impl Collector<'_> {
                 turn.more = true;
                 break;
             }
-            if !self.post_recv(app, qp, &entry) {
+            if !post(self, app, qp, &entry) {
                 turn.blocked = true;
                 break;
             }
-            qp.recv_ring.advance();
+            ring(qp).advance();
             turn.taken += 1;
         }
-        qp.recv_ring.release();
-        turn
-    }
-
-    fn collect_sends(&mut self, app: AppId, qp: &mut AppQp, budget: usize) -> Turn {
-        let mut turn = Turn::default();
-        loop {
-            let Ok(next) = qp.send_ring.peek() else {
-                self.fail(app, qp, Status::LocalProtection);
-                break;
-            };
-            let Some(entry) = next else { break };
-            if turn.taken == budget {
-                turn.more = true;
-                break;
-            }
-            if !self.post_send(app, qp, &entry) {
-                turn.blocked = true;
-                break;
-            }
-            qp.send_ring.advance();
-            turn.taken += 1;
-        }
-        qp.send_ring.release();
+        ring(qp).release();
         turn
     }
 

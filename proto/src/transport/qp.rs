@@ -5,12 +5,12 @@ use alloc::collections::VecDeque;
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant, earliest};
 use crate::transport::counters::QpCounters;
-use crate::transport::irn::{AckTiming, Acker, Feedback, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::irn::{AckTiming, Acker, Feedback, Pick, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
 use crate::transport::region::{Memory, Regions};
-use crate::transport::requester::{Plan, Requester, SendQueue};
+use crate::transport::requester::{Plan, Requester, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Refused, Responder, Target};
 use crate::transport::work::{Completion, MAX_MESSAGE, SendOp, SendWork, SgList, Status};
-use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, Recovery};
+use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, Recovery, RecvWork};
 use crate::wire::MacAddr;
 use crate::wire::headers::{AckKind, NakCode, rnr_code, rnr_delay_us};
 use crate::wire::packet::{Ack, Base, Body, Sack};
@@ -213,7 +213,7 @@ impl QueuePair {
         self.send_queue.push(work, len, false);
     }
 
-    pub(super) fn post_recv(&mut self, work: crate::transport::RecvWork) {
+    pub(super) fn post_recv(&mut self, work: RecvWork) {
         self.recv_queue.push(work);
     }
 
@@ -233,7 +233,7 @@ impl QueuePair {
         }
     }
 
-    const fn send_completion(&self, slot: &crate::transport::requester::SendSlot, status: Status) -> Completion {
+    const fn send_completion(&self, slot: &SendSlot, status: Status) -> Completion {
         Completion {
             wr_id: slot.work.wr_id,
             qp: self.number,
@@ -436,7 +436,7 @@ impl QueuePair {
         }
         let plan = link.requester.plan(now, &self.send_queue)?;
         let psn = match plan.pick {
-            crate::transport::irn::Pick::New(psn) | crate::transport::irn::Pick::Again { psn, .. } => psn,
+            Pick::New(psn) | Pick::Again { psn, .. } => psn,
         };
         let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(psn) };
         Some(Outgoing::Request(base, plan))
@@ -444,7 +444,6 @@ impl QueuePair {
 
     /// The packet planned by [`Self::poll`] is built.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
-        use crate::transport::irn::Pick;
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
         match plan.pick {

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::region::{AccessRefused, Memory, Regions};
 use crate::transport::work::{CompletionOp, SendOp, SendWork, SgList};
@@ -261,7 +261,7 @@ impl Requester {
 
     /// When time matters next. While the receiver is not ready only the end of its delay does.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.rnr_until.is_some() { self.rnr_until } else { earliest(self.sender.deadline(), None) }
+        self.rnr_until.or_else(|| self.sender.deadline())
     }
 
     /// Time has passed; true if waiting for the receiver is over.

@@ -1,15 +1,14 @@
 //! What the demo says at its end.
 
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use weft_config::control::{Counters, Envelope, LineBuffer, MAX_REPLY, MAX_REQUEST, Request, encode_line, parse_reply};
+use weft_config::control::{Counters, Request};
 use weft_config::lab::files;
 
 use super::transfer::Done;
+use crate::admin::Admin;
 use crate::lab::state::State;
 
 /// One number per recovery mode.
@@ -109,28 +108,10 @@ fn next(lab: &str, kept: bool) -> String {
 /// Frames that the switch s dropped, by reason.
 pub(super) fn impairment(state: &State) -> anyhow::Result<BTreeMap<String, u64>> {
     let socket = state.file("s", files::CONTROL_SOCKET);
-    let counters = counters(&socket).with_context(|| format!("node s: no counters from {}", socket.display()))?;
+    let counters: Counters = Admin::connect(&socket)?.request(Request::Counters).context("node s: no counters")?;
     let mut drops = counters.switch_drops;
     drops.retain(|_, frames| *frames > 0);
     Ok(drops)
-}
-
-fn counters(socket: &std::path::Path) -> anyhow::Result<Counters> {
-    use std::io::{Read as _, Write as _};
-    const ID: u64 = 1;
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(&encode_line(&Envelope::new(ID, Request::Counters), MAX_REQUEST)?)?;
-    let mut lines = LineBuffer::new(MAX_REPLY);
-    let mut bytes = [0; 4096];
-    loop {
-        if let Some(line) = lines.next_line()? {
-            return Ok(parse_reply(&line, ID)?);
-        }
-        let read = stream.read(&mut bytes)?;
-        anyhow::ensure!(read > 0, "the daemon closed the connection");
-        lines.push(&bytes[..read]);
-    }
 }
 
 #[cfg(test)]

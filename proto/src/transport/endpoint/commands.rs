@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::time::Instant;
-use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_of, payload_max};
+use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
 use crate::transport::qp::{Agreement, Failure, QpState, QueuePair};
 use crate::transport::region::Right;
@@ -287,7 +287,7 @@ impl Endpoint {
         qp.connection = Some(index);
         let Some(connection) = self.connections.get_mut(index) else { return Err(CommandError::NoSuchRequest) };
         let chosen = connection.remote.map_or(Recovery::GoBackN, |remote| choose(remote.recovery, own));
-        connection.recovery = RecoveryOffer(crate::transport::connection::offer_bit(chosen));
+        connection.recovery = RecoveryOffer(offer_bit(chosen));
         connection.qp = Some((slot, number));
         connection.private = private;
         self.activate(now, slot, index, chosen);

@@ -2,14 +2,14 @@
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
-use crate::transport::connection::{Private, Remote, State, Stateless, offer_bit};
+use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
 use crate::transport::qp::{Failure, QpState};
 use crate::transport::region::Memory;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
 use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, Packet};
-use crate::wire::{Ethernet, MacAddr};
+use crate::wire::{AckKind, Ethernet, MacAddr};
 
 /// How long an application may think about a connection request; its peer gives up long before.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
@@ -223,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    fn forget_connection(&mut self, index: usize) -> Option<crate::transport::connection::Connection> {
+    fn forget_connection(&mut self, index: usize) -> Option<Connection> {
         let connection = self.connections.remove(index);
         self.touch_connection(index);
         connection
@@ -307,7 +307,7 @@ impl Endpoint {
         let Some(qp) = self.slots[slot].qp.as_deref_mut().filter(|qp| qp.number == number) else { return };
         qp.connection = None;
         if qp.state() == QpState::ReadyToSend {
-            let ack = Ack { kind: crate::wire::AckKind::Ack, msn: 0, sack: None };
+            let ack = Ack { kind: AckKind::Ack, msn: 0, sack: None };
             // A number that cannot be true acknowledges nothing; the work is then flushed.
             let _ = qp.handle_ack(now, message.psn, &ack, &self.config, &mut self.completions);
         }
