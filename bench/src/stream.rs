@@ -1,7 +1,8 @@
 //! Two endpoints and an endless WRITE between them, batch by batch, each stage measured by itself.
 
 use weft_proto::transport::{
-    Access, AppId, CqId, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp, SendWork, SgList, Sge,
+    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp, SendWork,
+    SgList, Sge,
 };
 use weft_proto::wire::{EtherType, MacAddr, packet::Packet};
 use weft_proto::{Duration, Instant, Rng};
@@ -90,7 +91,7 @@ impl Stream {
     fn connect(&mut self) {
         let full = Access { local_write: true, remote_write: true, ..Access::default() };
         let keys = [0, 1].map(|host| self.hosts[host].register(APP, MemId(0), 0, u64::from(MESSAGE), full).expect("room for a region"));
-        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(0), sq_depth: 64, rq_depth: 1, recovery: None };
+        let init = QpInit { rq_depth: 1, ..QpInit::new(CqId(0), 64) };
         let qps = [0, 1].map(|host: usize| self.hosts[host].create_qp(APP, init).expect("room for a queue pair"));
         self.hosts[1].listen(APP, 1).expect("a free service");
         self.hosts[0].connect(self.now, APP, qps[0], mac(1), 1, &[]).expect("a fresh queue pair");
@@ -152,7 +153,7 @@ impl Stream {
 
     fn post(&mut self) {
         let op = SendOp::Write { remote_addr: 0, rkey: self.rkey };
-        let work = SendWork { wr_id: 0, op, imm: None, signaled: true, solicited: false, local: self.local };
+        let work = SendWork::new(0, op, Data::List(self.local));
         while self.hosts[0].poll_completion().is_some() {}
         if self.hosts[0].view_of(self.qp).is_some_and(|view| view.outstanding.0 < 4) {
             self.hosts[0].post_send(self.now, APP, self.qp, work).expect("room in the queue");
@@ -196,5 +197,6 @@ fn config(host: u8, mtu: usize) -> EndpointConfig {
         connect_retries: 10,
         max_qps: 16,
         max_regions: 16,
+        ..EndpointConfig::new(mac(host))
     }
 }

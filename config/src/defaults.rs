@@ -48,7 +48,7 @@ pub const MAX_INTERFACE_NAME: usize = 15;
 /// Longest name of a node, port or host: a DNS label (RFC 1035 2.3.4).
 pub const MAX_NAME: usize = 63;
 /// Smallest MTU: that of a connection message with all its private data.
-pub const MIN_MTU: u32 = 268;
+pub const MIN_MTU: u32 = 272;
 const _: () = assert!(MIN_MTU as usize == weft_proto::wire::packet::MIN_MTU);
 /// Largest MTU: that of Linux's Ethernet-like devices.
 pub const MAX_MTU: u32 = 65_535;

@@ -278,7 +278,8 @@ impl Words for Backend {
 }
 
 impl Words for Recovery {
-    const WORDS: &'static [(&'static str, Self)] = &[("irn", Self::Irn), ("irn-strict", Self::IrnStrict), ("go-back-n", Self::GoBackN)];
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("irn", Self::Irn), ("irn-strict", Self::IrnStrict), ("selective-no-sack", Self::SelectiveNoSack), ("go-back-n", Self::GoBackN)];
 }
 
 impl Words for LogLevel {

@@ -101,7 +101,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn ports()(ports in prop::collection::vec((20_000..1_000_000_000_000_u64, 268..9000_u32, impairment(), impairment(), any::<u64>()), 1..5)) -> String {
+    fn ports()(ports in prop::collection::vec((20_000..1_000_000_000_000_u64, 272..9000_u32, impairment(), impairment(), any::<u64>()), 1..5)) -> String {
         let mut text = String::new();
         for (index, (rate, mtu, ingress, egress, seed)) in ports.into_iter().enumerate() {
             let impair = format!("{{ ingress: {ingress}, egress: {egress}, seed: {seed} }}");

@@ -253,7 +253,7 @@ impl Session {
                 self.discard(completion.wr_id)?;
                 self.pending.push_back(Arrival::Written { imm: completion.imm.unwrap_or(0), len });
             }
-            CompletionOp::Send | CompletionOp::Write => match completion.wr_id.checked_sub(OWN_REQUESTS) {
+            _ => match completion.wr_id.checked_sub(OWN_REQUESTS) {
                 Some(name) => self.pending.push_back(Arrival::Done(name)),
                 None => self.free.push(completion.wr_id),
             },

@@ -59,6 +59,7 @@ pub(crate) const fn recovery(mode: weft_verbs::Recovery) -> &'static str {
     match mode {
         weft_verbs::Recovery::Irn => "irn",
         weft_verbs::Recovery::IrnStrict => "irn-strict",
+        weft_verbs::Recovery::SelectiveNoSack => "selective-no-sack",
         weft_verbs::Recovery::GoBackN => "go-back-n",
     }
 }

@@ -68,6 +68,7 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         connect_retries: given.connect_retries,
         max_qps: given.max_qps,
         max_regions: given.max_regions,
+        ..EndpointConfig::new(mac)
     }
 }
 

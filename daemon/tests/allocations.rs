@@ -112,7 +112,7 @@ impl Host {
     fn post(&mut self, number: u64, rkey: u32) {
         let local = SgList::new(&[Sge { addr: 0, len: WRITE, lkey: self.keys.0 }]).unwrap();
         let op = SendOp::Write { remote_addr: 0, rkey };
-        let work = SendWork { wr_id: number, op, imm: None, signaled: true, solicited: false, local };
+        let work = SendWork::new(number, op, local.into());
         self.send_ring.push(&SendEntry::encode(&work)).unwrap();
         self.send_ring.publish();
         self.page.ring(self.slot);
@@ -131,7 +131,7 @@ impl Host {
 }
 
 const fn init(cq: CqId) -> QpInit {
-    QpInit { send_cq: cq, recv_cq: cq, sq_depth: DEPTH, rq_depth: DEPTH, recovery: None }
+    QpInit::new(cq, DEPTH)
 }
 
 /// Two hosts on a cable, connected.

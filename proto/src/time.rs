@@ -89,6 +89,49 @@ impl Duration {
     }
 }
 
+/// A clock reading on the wire: ticks of 256 ns, modulo 2^32 (18 minutes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timestamp(u32);
+
+impl Timestamp {
+    /// Nanoseconds of a tick, as a power of two.
+    const SHIFT: u32 = 8;
+
+    /// The reading at an instant.
+    pub const fn of(at: Instant) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is what it is")]
+        Self((at.0 >> Self::SHIFT) as u32)
+    }
+
+    /// The reading as its number.
+    pub const fn ticks(self) -> u32 {
+        self.0
+    }
+
+    /// The reading with this number.
+    pub const fn from_ticks(ticks: u32) -> Self {
+        Self(ticks)
+    }
+
+    /// Time from the reading to `now`; `None` if it lies in the future, which no reading of ours does.
+    pub const fn age(self, now: Instant) -> Option<Duration> {
+        let ticks = Self::of(now).0.wrapping_sub(self.0);
+        if ticks > u32::MAX / 2 { None } else { Some(Self::span(ticks)) }
+    }
+
+    /// So many ticks as a span.
+    pub const fn span(ticks: u32) -> Duration {
+        Duration((ticks as u64) << Self::SHIFT)
+    }
+}
+
+impl Duration {
+    /// The span in ticks of a [`Timestamp`], at most [`u16::MAX`].
+    pub fn ticks(self) -> u16 {
+        u16::try_from(self.0 >> Timestamp::SHIFT).unwrap_or(u16::MAX)
+    }
+}
+
 impl Add<Duration> for Instant {
     type Output = Self;
     fn add(self, span: Duration) -> Self {

@@ -77,7 +77,7 @@ impl World {
         let recovery = (self.pick(2) == 0).then(|| draw_recovery(&mut self.rng));
         let end = &mut self.flows[flow].sides[side];
         let [sq_depth, rq_depth] = end.depth;
-        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(1), sq_depth, rq_depth, recovery };
+        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(1), sq_depth, rq_depth, srq: None, recovery };
         let qp = self.hosts[end.host].endpoint.create_qp(end.app, init).ok()?;
         end.qp = Some(qp);
         end.phase = Phase::Connecting;
@@ -210,6 +210,9 @@ impl World {
             }
             Event::Established { qp, .. } | Event::ConnectFailed { qp, .. } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => {
                 *qp
+            }
+            Event::SendQueueDrained { .. } | Event::SendQueueFailed { .. } | Event::SrqLimit { .. } => {
+                return Err(format!("nobody asked for {event:?}"));
             }
         };
         let Some(&(flow, side)) = self.owners.get(&(host, qp)) else { return Err(format!("news of an unknown queue pair: {event:?}")) };

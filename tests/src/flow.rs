@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use weft_proto::transport::{AppId, Completion, CompletionOp, Keys, MemId, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
+use weft_proto::transport::{AppId, Completion, CompletionOp, Data, Keys, MemId, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 use weft_proto::{Instant, Rng};
 
 use crate::memory::{Blocks, fill_pattern, find_difference};
@@ -222,7 +222,8 @@ impl Flow {
             imm: message.imm,
             signaled: message.signaled,
             solicited: message.solicited,
-            local: pieces(BASE + message.source, message.len, lkey, message.id),
+            fence: false,
+            local: Data::List(pieces(BASE + message.source, message.len, lkey, message.id)),
         }
     }
 
@@ -263,6 +264,7 @@ impl Flow {
         match completion.op {
             CompletionOp::Send | CompletionOp::Write if completion.wr_id & SEND_BIT != 0 => self.check_send(side, completion, memories),
             CompletionOp::Send | CompletionOp::Write => Err(String::from("a receive completed as a send")),
+            CompletionOp::Read | CompletionOp::Atomic | CompletionOp::LocalInvalidate => Err(String::from("nobody asked for that")),
             CompletionOp::Recv | CompletionOp::RecvWriteImm => self.check_receive(side, completion, memories),
         }
     }

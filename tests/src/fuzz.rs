@@ -2,20 +2,24 @@
 //!
 //! `tests/fuzz` calls them from libFuzzer; `tests/corpora.rs` calls them for every file of `tests/corpus` and for mutations.
 
+/// Bytes of the two headers that every transport frame has.
+const WEFT: usize = 12;
+const BTH: usize = 12;
+
 /// Computes the ICRC of a transport frame anew, so that changes behind it are looked at.
 /// Frames that are too short or announce more than they have come back as they are.
 pub fn repair_checksum(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let start = if frame.get(12..14) == Some(&[0x81, 0x00]) { 18 } else { 14 };
     let Some(&[high, low]) = frame.get(start + 4..start + 6) else { return frame };
-    let end = start + 8 + usize::from(u16::from_be_bytes([high, low]));
+    let end = start + WEFT + usize::from(u16::from_be_bytes([high, low]));
     // The checksum covers the addresses, and everything from the Weft header on with the congestion octet all ones.
-    let covered = start + 8 + 12 + 4 <= end && end <= frame.len();
+    let covered = start + WEFT + BTH + 4 <= end && end <= frame.len();
     if covered {
         let mut head = frame[..12].to_vec();
-        head.extend_from_slice(&frame[start..start + 20]);
-        head[12 + 8 + 4] = 0xff;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &frame[start + 20..end - 4]);
+        head.extend_from_slice(&frame[start..start + WEFT + BTH]);
+        head[12 + WEFT + 4] = 0xff;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &frame[start + WEFT + BTH..end - 4]);
         frame[end - 4..end].copy_from_slice(&crc.to_be_bytes());
     }
     frame

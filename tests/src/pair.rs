@@ -3,7 +3,7 @@
 //! For faults that need one certain frame to be hit. Random faults are the business of the `world`.
 
 use weft_proto::transport::{
-    Access, AppId, Completion, CqId, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum, Recovery,
+    Access, AppId, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum, Recovery,
     RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
@@ -106,6 +106,7 @@ pub fn config(host: usize, recovery: Recovery) -> EndpointConfig {
         connect_retries: 5,
         max_qps: 64,
         max_regions: 64,
+        ..EndpointConfig::new(mac(host))
     }
 }
 
@@ -155,7 +156,7 @@ impl<M: Memory + Default> Pair<M> {
 
     /// A new queue pair with 64 requests either way.
     pub fn queue_pair(&mut self, host: usize) -> QpNum {
-        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(0), sq_depth: 64, rq_depth: 64, recovery: None };
+        let init = QpInit::new(CqId(0), 64);
         self.hosts[host].create_qp(APP, init).expect("room")
     }
 
@@ -261,7 +262,7 @@ pub fn sges(keys: Keys, addr: u64, len: u32) -> SgList {
 
 /// A SEND that asks for a completion.
 pub const fn send(wr_id: u64, local: SgList) -> SendWork {
-    SendWork { wr_id, op: SendOp::Send, imm: None, signaled: true, solicited: false, local }
+    SendWork::new(wr_id, SendOp::Send, Data::List(local))
 }
 
 /// A WRITE that asks for a completion.

@@ -150,6 +150,7 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         connect_retries: 12,
         max_qps: 64,
         max_regions: 64,
+        ..EndpointConfig::new(MacAddr::ZERO)
     }
 }
 

@@ -178,7 +178,7 @@ fn slot(sender: &mut Sender, now: Instant, has_new: bool) -> String {
 
 fn acknowledge(sender: &mut Sender, now: Instant, words: &[&str], negative: bool) -> Result<String, String> {
     let trigger = if words.get(2) == Some(&"sack") { Some(psn_at(words, 3)?) } else { None };
-    let feedback = Feedback { cumulative: psn_at(words, 1)?, negative, trigger, bitmap: &[] };
+    let feedback = Feedback { cumulative: psn_at(words, 1)?, negative, trigger, bitmap: &[], rtt: None };
     Ok(String::from(if sender.on_ack(now, feedback).is_ok() { "ok" } else { "bad" }))
 }
 

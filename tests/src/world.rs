@@ -295,6 +295,6 @@ fn new_endpoint(scenario: &Scenario, host: usize, rng: Rng) -> Endpoint {
 /// True for a request with the last sequence number before the wrap.
 fn is_last_number(frame: &[u8]) -> bool {
     let start = if frame[12..14] == [0x81, 0x00] { HEADERS } else { HEADERS - 4 };
-    // Behind the Ethernet header: 8 bytes of Weft header, then the BTH with its opcode in front and the PSN at 9.
-    frame[start + 8] < 0x0c && frame[start + 17..start + 20] == [0xff; 3]
+    // Behind the Ethernet header: 12 bytes of Weft header, then the BTH with its opcode in front and the PSN at 9.
+    frame[start + 12] < 0x0c && frame[start + 21..start + 24] == [0xff; 3]
 }

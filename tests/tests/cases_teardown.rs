@@ -154,6 +154,7 @@ fn more_queue_pairs_than_allowed_are_refused_by_name_and_those_that_exist_work()
         recv_cq: weft_proto::transport::CqId(0),
         sq_depth: 1,
         rq_depth: 1,
+        srq: None,
         recovery: None,
     };
     assert_eq!(pair.hosts[0].create_qp(APP, init), Err(CommandError::LimitReached));
@@ -235,6 +236,7 @@ fn a_sign_of_life_takes_no_place_in_the_queue_of_the_application() {
         recv_cq: weft_proto::transport::CqId(0),
         sq_depth: 1,
         rq_depth: 1,
+        srq: None,
         recovery: None,
     };
     let a = pair.hosts[0].create_qp(APP, init).unwrap();

@@ -176,8 +176,8 @@ impl CompletionQueue {
 fn translate(queue_pairs: &QueuePairs, completion: Completion) -> Option<Completion> {
     let windows = queue_pairs.get(&completion.qp)?;
     let window = match completion.op {
-        CompletionOp::Send | CompletionOp::Write => &windows.send,
-        CompletionOp::Recv | CompletionOp::RecvWriteImm => &windows.recv,
+        op if op.is_receive() => &windows.recv,
+        _ => &windows.send,
     };
     Some(Completion { wr_id: window.retire(completion.wr_id), ..completion })
 }

@@ -5,7 +5,7 @@
 //! types, and every value that has no meaning is a [`BadEntry`].
 
 use weft_proto::transport::work::MAX_SGE;
-use weft_proto::transport::{Completion, CompletionOp, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
+use weft_proto::transport::{Completion, CompletionOp, Data, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout and of the attach protocol; both sides must have the same.
@@ -175,9 +175,13 @@ impl SendEntry {
         let (op, remote_addr, rkey) = match work.op {
             SendOp::Send => (OP_SEND, 0, 0),
             SendOp::Write { remote_addr, rkey } => (OP_WRITE, remote_addr, rkey),
+            _ => todo!(),
         };
         let flags = flag(work.imm.is_some(), FLAG_IMM) | flag(work.signaled, FLAG_SIGNALED) | flag(work.solicited, FLAG_SOLICITED);
-        let (sge_count, sges) = encode_list(&work.local);
+        let (sge_count, sges) = encode_list(match &work.local {
+            Data::List(list) => list,
+            Data::Inline(_) => todo!(),
+        });
         Self { wr_id: work.wr_id, remote_addr, rkey, imm: work.imm.unwrap_or(0), op, flags, sge_count, sges, ..Self::default() }
     }
 
@@ -198,7 +202,8 @@ impl SendEntry {
             imm: (flags & FLAG_IMM != 0).then_some(self.imm),
             signaled: flags & FLAG_SIGNALED != 0,
             solicited: flags & FLAG_SOLICITED != 0,
-            local: decode_list(self.sge_count, &self.sges)?,
+            fence: false,
+            local: Data::List(decode_list(self.sge_count, &self.sges)?),
         })
     }
 
@@ -252,6 +257,7 @@ impl CompletionEntry {
             op: CompletionOp::from_code(self.op).ok_or(BadEntry::Operation(self.op))?,
             byte_len: self.byte_len,
             imm: (flags & FLAG_IMM != 0).then_some(self.imm),
+            invalidated: None,
             solicited: flags & FLAG_SOLICITED != 0,
         })
     }

@@ -357,6 +357,7 @@ struct RequestIdForm(u32);
 enum RecoveryForm {
     Irn,
     IrnStrict,
+    SelectiveNoSack,
     GoBackN,
 }
 
@@ -384,6 +385,7 @@ enum StatusForm {
     RnrRetryExceeded,
     PeerRestarted,
     PeerAccess,
+    BadResponse,
 }
 
 /// An Ethernet address as text.

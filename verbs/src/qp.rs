@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_proto::transport::work::MAX_MESSAGE;
-use weft_proto::transport::{QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge};
+use weft_proto::transport::{Data, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge};
 
 use crate::cq::{CompletionQueue, CqShared};
 use crate::error::{Error, PostError};
@@ -224,7 +224,7 @@ impl QueuePair {
 
     fn post_pieces(&mut self, wr_id: u64, op: SendOp, pieces: &[Sge], imm: Option<u32>) -> Result<(), PostError> {
         let local = SgList::new(pieces).ok_or(PostError::TooManySges)?;
-        self.post_send(&SendWork { wr_id, op, imm, signaled: true, solicited: false, local })
+        self.post_send(&SendWork { imm, ..SendWork::new(wr_id, op, Data::List(local)) })
     }
 
     fn check_daemon(&self) -> Result<(), PostError> {

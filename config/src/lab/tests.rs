@@ -135,7 +135,7 @@ fn errors_name_file_line_key_value_and_what_is_allowed() {
         (link("{ends: [{node: a, interface: eth%d}, s]}"), "\"eth%d\" is no name"),
         (link("{ends: [{node: a, interface: all}, s]}"), "links[0].ends[0].interface: all is a name that the kernel uses"),
         (link("{ends: [{node: c, ip: 1.2.3.4/8}, s]}"), "links[0].ends[0].node: \"c\" is no node"),
-        (link("{ends: [a, s], mtu: 20}"), "links[0].mtu: 20 is out of range; allowed are 268 to 65535"),
+        (link("{ends: [a, s], mtu: 20}"), "links[0].mtu: 20 is out of range; allowed are 272 to 65535"),
         (link("{ends: [a, s], lose: 1%}"), "links[0].lose: unknown key; did you mean loss?"),
         (link("{ends: [a]}"), "links[0].ends: 1 ends; a link has two"),
         (link("{ends: [a, s]}\n  - {ends: [{node: a, interface: eth0}, s]}"), "a has an interface eth0 already"),

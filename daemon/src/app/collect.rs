@@ -206,7 +206,7 @@ impl Collector<'_> {
             self.fail(app, qp, status);
         }
         self.completions.drain(self.endpoint);
-        let completion = Completion { wr_id, qp: qp.num, status, op, byte_len: 0, imm: None, solicited: false };
+        let completion = Completion { wr_id, qp: qp.num, status, op, byte_len: 0, imm: None, invalidated: None, solicited: false };
         self.completions.push(app, cq, &completion);
         true
     }

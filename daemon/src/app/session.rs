@@ -282,7 +282,7 @@ impl AppSession {
             Command::CreateCq { depth } => self.plan_cq(depth, settings)?,
             Command::CreateQp { send_cq, recv_cq, sq_depth, rq_depth, recovery } => {
                 let recovery = recovery.map(|offer| offer.0);
-                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, recovery }, settings)?
+                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, srq: None, recovery }, settings)?
             }
             Command::DeregisterMemory { lkey } => AppAction::Deregister { lkey }.into(),
             Command::DestroyCq { cq } => AppAction::DestroyCq { cq }.into(),

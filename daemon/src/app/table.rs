@@ -278,5 +278,6 @@ fn translate(event: EndpointEvent) -> Event {
         EndpointEvent::ConnectFailed { qp, reason, private } => Event::ConnectFailed { qp, reason, private },
         EndpointEvent::Disconnected { qp } => Event::Disconnected { qp },
         EndpointEvent::QpFailed { qp, status } => Event::QpFailed { qp, status },
+        EndpointEvent::SendQueueDrained { .. } | EndpointEvent::SendQueueFailed { .. } | EndpointEvent::SrqLimit { .. } => todo!(),
     }
 }

@@ -52,6 +52,7 @@ fn endpoint(host: u8) -> Endpoint {
         connect_retries: 5,
         max_qps: 64,
         max_regions: 64,
+        ..EndpointConfig::new(mac(host))
     };
     Endpoint::new(config, Rng::from_seed(u64::from(host) + 1))
 }

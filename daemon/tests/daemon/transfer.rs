@@ -61,7 +61,7 @@ fn write_all(near: &mut End, far: &End, len: usize, rounds: usize) {
         let offset = (index % 16 * piece) as u64;
         let local = SgList::new(&[near.memory.sge(offset, u32::try_from(piece).unwrap()).unwrap()]).unwrap();
         let op = SendOp::Write { remote_addr: offset, rkey: far.memory.rkey() };
-        near.qp.post_send(&SendWork { wr_id: index as u64, op, imm: None, signaled: true, solicited: false, local }).unwrap();
+        near.qp.post_send(&SendWork::new(index as u64, op, local.into())).unwrap();
         outstanding += 1;
         if outstanding == 16 {
             assert_eq!(near.completion().unwrap().status, Status::Success);

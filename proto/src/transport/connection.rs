@@ -46,6 +46,8 @@ pub(super) struct Remote {
     pub(super) payload_max: u32,
     pub(super) window: u32,
     pub(super) recovery: RecoveryOffer,
+    /// READs and atomics that it answers at a time.
+    pub(super) responder_resources: u8,
 }
 
 impl Remote {
@@ -57,6 +59,7 @@ impl Remote {
             payload_max: message.payload_max,
             window: message.window,
             recovery: message.recovery,
+            responder_resources: message.responder_resources,
         }
     }
 }
@@ -159,6 +162,7 @@ pub(super) const fn offer_bit(recovery: Recovery) -> u8 {
         Recovery::GoBackN => 1,
         Recovery::Irn => 2,
         Recovery::IrnStrict => 4,
+        Recovery::SelectiveNoSack => 8,
     }
 }
 
@@ -170,7 +174,10 @@ pub(super) const fn offer_of(recovery: Recovery) -> RecoveryOffer {
 /// The mode for an offer, seen from a side that prefers `own`. A side that prefers selective recovery speaks both kinds of it.
 pub(super) fn choose(offer: RecoveryOffer, own: Recovery) -> Recovery {
     let willing = own != Recovery::GoBackN;
-    [Recovery::Irn, Recovery::IrnStrict].into_iter().find(|&mode| willing && offer.0 & offer_bit(mode) != 0).unwrap_or(Recovery::GoBackN)
+    [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack]
+        .into_iter()
+        .find(|&mode| willing && offer.0 & offer_bit(mode) != 0)
+        .unwrap_or(Recovery::GoBackN)
 }
 
 /// Payload bytes of a full packet that fit a frame of `mtu` bytes payload, in steps of 8 to keep copies aligned.
@@ -341,8 +348,8 @@ impl Connections {
             psn: if closing { connection.final_ack } else { connection.first_psn },
             payload_max: payload_max(config.mtu),
             window: WINDOW,
-            initiator_depth: 0,
-            responder_resources: 0,
+            initiator_depth: config.max_reads,
+            responder_resources: config.max_reads,
             private: if with_private { connection.private.as_slice() } else { &[] },
         }
     }

@@ -29,7 +29,7 @@ pub use endpoint::{Endpoint, QpView, Transmit};
 pub use psn::Psn;
 pub use qp::QpState;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
-pub use work::{Completion, CompletionOp, RecvWork, SendOp, SendWork, SgList, Sge, Status};
+pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 
 use alloc::vec::Vec;
 
@@ -48,6 +48,10 @@ pub struct AppId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CqId(pub u32);
 
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SrqId(pub u32);
+
 /// A connection request waiting for the application's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u32);
@@ -59,6 +63,9 @@ pub enum Recovery {
     Irn,
     /// Selective retransmission exactly as the paper has it: one out-of-order arrival is a loss, an acknowledgement per packet, fixed time-outs.
     IrnStrict,
+    /// Selective retransmission without a bitmap of what arrived: of the packets in flight, only the one that the
+    /// receiver misses first is known to be missing. For comparison.
+    SelectiveNoSack,
     /// Out-of-order packets are dropped and everything from the gap on is sent again, as RoCE does.
     GoBackN,
 }
@@ -101,10 +108,47 @@ pub struct EndpointConfig {
     pub connect_timeout: Duration,
     /// Attempts for a connection message.
     pub connect_retries: u8,
+    /// An idle or silent peer is given up after this time without a sign of life.
+    pub peer_timeout: Duration,
+    /// READs and atomics that a queue pair may have outstanding, and those that it answers at a time (InfiniBand's
+    /// initiator depth and responder resources), 1 to 255.
+    pub max_reads: u8,
     /// Most queue pairs.
     pub max_qps: u32,
     /// Most regions.
     pub max_regions: u32,
+    /// Most shared receive queues.
+    pub max_srqs: u32,
+}
+
+impl EndpointConfig {
+    /// The usual limits and timing, for a host with this address.
+    pub const fn new(mac: MacAddr) -> Self {
+        Self {
+            mac,
+            ethertype: EtherType::TRANSPORT,
+            priority: None,
+            mtu: 1500,
+            recovery: Recovery::Irn,
+            bdp_cap: Some(256),
+            started: 1,
+            rto_low: Duration::from_millis(1),
+            rto_high: Duration::from_millis(4),
+            retry_count: 7,
+            rnr_retry: 7,
+            rnr_delay: Duration::from_millis(1),
+            ack_delay: Duration::from_micros(100),
+            ack_every: 16,
+            keepalive: Duration::from_secs(1),
+            connect_timeout: Duration::from_millis(100),
+            connect_retries: 10,
+            peer_timeout: Duration::from_secs(5),
+            max_reads: 16,
+            max_qps: 64,
+            max_regions: 64,
+            max_srqs: 64,
+        }
+    }
 }
 
 /// What a new queue pair needs to know.
@@ -118,8 +162,17 @@ pub struct QpInit {
     pub sq_depth: u32,
     /// Most receive requests outstanding.
     pub rq_depth: u32,
+    /// Take receives from this shared queue; `rq_depth` is then not used.
+    pub srq: Option<SrqId>,
     /// Recovery mode to offer instead of the endpoint's.
     pub recovery: Option<Recovery>,
+}
+
+impl QpInit {
+    /// A queue pair that completes everything in one queue, with room for `depth` requests each way.
+    pub const fn new(cq: CqId, depth: u32) -> Self {
+        Self { send_cq: cq, recv_cq: cq, sq_depth: depth, rq_depth: depth, srq: None, recovery: None }
+    }
 }
 
 /// News for an application.
@@ -158,6 +211,23 @@ pub enum Event {
     Disconnected {
         /** The queue pair. */
         qp: QpNum,
+    },
+    /// All requests begun before a drain was asked for are done.
+    SendQueueDrained {
+        /** The queue pair. */
+        qp: QpNum,
+    },
+    /// A request was refused before any of it was sent: the requests behind it are flushed, receiving goes on.
+    SendQueueFailed {
+        /** The queue pair. */
+        qp: QpNum,
+        /** Why. */
+        status: Status,
+    },
+    /// A shared receive queue holds fewer receives than its limit. Told once each time the limit is set.
+    SrqLimit {
+        /** The queue. */
+        srq: SrqId,
     },
     /// The queue pair failed; all work is flushed.
     QpFailed {

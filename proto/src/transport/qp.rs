@@ -3,17 +3,17 @@
 use alloc::collections::VecDeque;
 
 use crate::drops::DropReason;
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Duration, Instant, Timestamp, earliest};
 use crate::transport::counters::QpCounters;
 use crate::transport::irn::{AckTiming, Acker, Feedback, Pick, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, Requester, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Refused, Responder, Target};
-use crate::transport::work::{Completion, MAX_MESSAGE, SendOp, SendWork, SgList, Status};
+use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, Recovery, RecvWork};
 use crate::wire::MacAddr;
-use crate::wire::headers::{AckKind, NakCode, rnr_code, rnr_delay_us};
-use crate::wire::packet::{Ack, Base, Body, Sack};
+use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code, rnr_delay_us};
+use crate::wire::packet::{Ack, Base, Body, Echo, Sack};
 
 /// Most packets of a message: the reach of [`Psn::distance_from`].
 const MAX_PACKETS: u32 = 1 << 23;
@@ -67,6 +67,8 @@ pub(super) struct Agreement {
     pub(super) payload: u32,
     /// Packets that the peer accepts ahead of a gap.
     pub(super) window: u32,
+    /// READs and atomics that we may have outstanding.
+    pub(super) max_reads: u8,
 }
 
 /// The halves of a connected queue pair.
@@ -76,6 +78,10 @@ pub(super) struct Link {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     last_heard: Instant,
+    /// Timestamp and arrival of the packet that came last.
+    last_arrival: (Timestamp, Instant),
+    /// Packets that came marked by a switch, modulo 2^16.
+    marked: u16,
 }
 
 /// Completions on their way to the driver.
@@ -206,6 +212,8 @@ impl QueuePair {
             requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload),
             responder: Responder::new(Receiver::new(agreement.peer_psn), Acker::new(profile, timing), profile),
             last_heard: now,
+            last_arrival: (Timestamp::default(), now),
+            marked: 0,
         });
     }
 
@@ -241,6 +249,7 @@ impl QueuePair {
             op: slot.completion_op(),
             byte_len: slot.len,
             imm: None,
+            invalidated: None,
             solicited: false,
         }
     }
@@ -252,7 +261,8 @@ impl QueuePair {
             status,
             op: slot.completion_op(),
             byte_len: slot.result.byte_len,
-            imm: slot.result.imm,
+            imm: slot.result.tail.immediate(),
+            invalidated: slot.result.tail.invalidated(),
             solicited: slot.result.solicited,
         }
     }
@@ -275,7 +285,7 @@ impl QueuePair {
         if self.state == QpState::Error && !link.responder.has_refused() {
             return Err(DropReason::QueuePairState);
         }
-        link.last_heard = now;
+        link.note_arrival(now, base);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
             Outcome::Taken { completions: count, messages, early } => {
@@ -324,12 +334,13 @@ impl QueuePair {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         link.last_heard = now;
         self.counters.acks_received += 1;
-        self.counters.naks_received += u64::from(ack.kind != AckKind::Ack);
+        self.counters.naks_received += u64::from(!matches!(ack.kind, AckKind::Ack(_)));
         let feedback = Feedback {
             cumulative,
             negative: ack.kind == AckKind::Nak(NakCode::SequenceError),
             trigger: ack.sack.map(|sack| sack.psn),
             bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
+            rtt: ack.echo.round_trip(now),
         };
         let acked = link.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
         self.counters.retransmitted_spurious += u64::from(acked.duplicate);
@@ -358,7 +369,7 @@ impl QueuePair {
     /// The status that the queue pair fails with, if the peer's answer is fatal.
     fn handle_refusal(&mut self, now: Instant, kind: AckKind, config: &EndpointConfig) -> Option<Status> {
         match kind {
-            AckKind::Ack | AckKind::Nak(NakCode::SequenceError) => None,
+            AckKind::Ack(_) | AckKind::Nak(NakCode::SequenceError) => None,
             AckKind::ReceiverNotReady(code) => {
                 self.counters.rnr_received += 1;
                 let delay = Duration::from_micros(u64::from(rnr_delay_us(code)));
@@ -396,7 +407,7 @@ impl QueuePair {
             return;
         }
         let op = SendOp::Write { remote_addr: 0, rkey: 0 };
-        let work = SendWork { wr_id: 0, op, imm: None, signaled: false, solicited: false, local: SgList::EMPTY };
+        let work = SendWork { signaled: false, ..SendWork::new(0, op, Data::EMPTY) };
         self.send_queue.push(work, 0, true);
         self.counters.keepalives_sent += 1;
     }
@@ -424,10 +435,10 @@ impl QueuePair {
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
         if link.responder.is_due()
-            && let Some(answer) = link.poll_answer(config)
+            && let Some(answer) = link.poll_answer(now, config)
         {
             self.counters.acks_sent += 1;
-            self.counters.naks_sent += u64::from(answer.1.kind != AckKind::Ack);
+            self.counters.naks_sent += u64::from(!matches!(answer.1.kind, AckKind::Ack(_)));
             self.counters.rnr_sent += u64::from(matches!(answer.1.kind, AckKind::ReceiverNotReady(_)));
             return Some(Outgoing::Answer(answer.0, answer.1));
         }
@@ -438,7 +449,7 @@ impl QueuePair {
         let psn = match plan.pick {
             Pick::New(psn) | Pick::Again { psn, .. } => psn,
         };
-        let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(psn) };
+        let base = Base { timestamp: Timestamp::of(now), solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(psn) };
         Some(Outgoing::Request(base, plan))
     }
 
@@ -479,6 +490,7 @@ impl Link {
     const fn base(&self, psn: Psn) -> Base {
         Base {
             tag: self.agreement.peer_tag,
+            timestamp: Timestamp::from_ticks(0),
             solicited: false,
             ack_request: false,
             fecn: false,
@@ -488,7 +500,19 @@ impl Link {
         }
     }
 
-    fn poll_answer(&mut self, config: &EndpointConfig) -> Option<(Base, Ack)> {
+    fn note_arrival(&mut self, now: Instant, base: &Base) {
+        self.last_heard = now;
+        self.last_arrival = (base.timestamp, now);
+        self.marked = self.marked.wrapping_add(u16::from(base.fecn));
+    }
+
+    fn echo(&self, now: Instant) -> Echo {
+        let (timestamp, at) = self.last_arrival;
+        Echo { timestamp, held: now.since(at).ticks(), marked: self.marked }
+    }
+
+    fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<(Base, Ack)> {
+        let echo = self.echo(now);
         let msn = self.responder.receiver.msn();
         let expected = self.responder.expected();
         if let Some(refused) = self.responder.poll_refusal() {
@@ -496,11 +520,11 @@ impl Link {
                 Refused::NotReady => AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros())),
                 Refused::Fatal(code) => AckKind::Nak(code),
             };
-            return Some((self.base(expected), Ack { kind, msn, sack: None }));
+            return Some((self.base(expected), Ack { kind, msn, echo, sack: None }));
         }
         let reply = self.responder.acker.poll()?;
-        let kind = if reply.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack };
-        Some((self.base(reply.cumulative.unwrap_or(expected)), Ack { kind, msn, sack: self.sack_of(reply) }))
+        let kind = if reply.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
+        Some((self.base(reply.cumulative.unwrap_or(expected)), Ack { kind, msn, echo, sack: self.sack_of(reply) }))
     }
 
     /// Per-packet answers carry the PSN that triggered them; coalesced ones also the bitmap of all that is early.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::rng::Rng;
-use crate::transport::work::{SgList, Sge};
+use crate::transport::work::{AtomicOp, SgList, Sge};
 use crate::transport::{AppId, CommandError};
 
 /// The driver's name for a block of application memory (a mapped memfd in the daemon, a `Vec` in tests).
@@ -37,6 +37,24 @@ pub trait Memory {
     /// # Errors
     /// As for [`Memory::read`].
     fn write(&mut self, mem: MemId, offset: u64, data: &[u8]) -> Result<(), MemoryGone>;
+
+    /// Changes the eight bytes at `offset` of block `mem` and returns what they were. Memory that others change at the
+    /// same time needs an implementation of its own that does it in one step.
+    ///
+    /// # Errors
+    /// As for [`Memory::read`], and if `offset` is not a multiple of 8.
+    fn atomic(&mut self, mem: MemId, offset: u64, op: AtomicOp) -> Result<u64, MemoryGone> {
+        if !offset.is_multiple_of(8) {
+            return Err(MemoryGone);
+        }
+        let mut bytes = [0; 8];
+        self.read(mem, offset, &mut bytes)?;
+        let old = u64::from_ne_bytes(bytes);
+        if let Some(new) = op.apply(old) {
+            self.write(mem, offset, &new.to_ne_bytes())?;
+        }
+        Ok(old)
+    }
 }
 
 /// The block of memory does not exist or is too short.
@@ -61,6 +79,10 @@ pub enum Right {
     LocalWrite,
     /// Written by the peer.
     RemoteWrite,
+    /// Read by the peer.
+    RemoteRead,
+    /// Changed by the peer's atomics.
+    RemoteAtomic,
 }
 
 /// The access is refused: unknown key, out of range, no right, or memory gone.
@@ -75,6 +97,8 @@ struct Region {
     len: u64,
     access: Access,
     secret: u16,
+    /// The key was made void; the region is still registered.
+    void: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -114,7 +138,7 @@ impl Regions {
         let slot = &mut self.slots[usize::from(index)];
         slot.generation = slot.generation.wrapping_add(1);
         let secret = slot.generation.wrapping_mul(slot.factor).wrapping_add(slot.offset);
-        slot.region = Some(Region { owner, mem, base, len, access, secret });
+        slot.region = Some(Region { owner, mem, base, len, access, secret, void: false });
         let key = u32::from(index) << 16 | u32::from(secret);
         Ok(Keys { lkey: key, rkey: key })
     }
@@ -142,6 +166,24 @@ impl Regions {
         self.slots[usize::from(index)].region = None;
         self.free.push(index);
         Ok(mem)
+    }
+
+    /// Makes a key void: it opens nothing any more, but its region is still to be deregistered.
+    ///
+    /// # Errors
+    /// [`AccessRefused`] if the key opens no region of this owner.
+    pub fn invalidate(&mut self, owner: AppId, key: u32) -> Result<(), AccessRefused> {
+        let index = usize::from(slot_of(key));
+        self.find(key).filter(|region| region.owner == owner && !region.void).ok_or(AccessRefused)?;
+        if let Some(region) = &mut self.slots[index].region {
+            region.void = true;
+        }
+        Ok(())
+    }
+
+    /// True if the key opens a region of this owner.
+    pub fn opens(&self, owner: AppId, key: u32) -> bool {
+        self.find(key).is_some_and(|region| region.owner == owner && !region.void)
     }
 
     /// Forgets all regions of an owner and returns their memory.
@@ -224,10 +266,15 @@ impl Regions {
 
 impl Region {
     const fn grants(&self, right: Right) -> bool {
+        if self.void {
+            return false;
+        }
         match right {
             Right::LocalRead => true,
             Right::LocalWrite => self.access.local_write,
             Right::RemoteWrite => self.access.remote_write,
+            Right::RemoteRead => self.access.remote_read,
+            Right::RemoteAtomic => self.access.remote_atomic,
         }
     }
 }

@@ -6,10 +6,10 @@ use alloc::vec;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::region::{AccessRefused, Memory, Regions};
-use crate::transport::work::{CompletionOp, SendOp, SendWork, SgList};
+use crate::transport::work::{CompletionOp, Data, SendOp, SendWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::Position;
-use crate::wire::packet::Body;
+use crate::wire::packet::{Body, Tail};
 
 /// A posted work request and its place in the packet stream.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct SendSlot {
 }
 
 const EMPTY: SendSlot = SendSlot {
-    work: SendWork { wr_id: 0, op: SendOp::Send, imm: None, signaled: false, solicited: false, local: SgList::EMPTY },
+    work: SendWork::new(0, SendOp::Send, Data::EMPTY),
     len: 0,
     internal: false,
     first: Psn::new(0),
@@ -37,14 +37,21 @@ const EMPTY: SendSlot = SendSlot {
 impl SendSlot {
     pub(super) const fn completion_op(&self) -> CompletionOp {
         match self.work.op {
-            SendOp::Send => CompletionOp::Send,
+            SendOp::Send | SendOp::SendInvalidate { .. } => CompletionOp::Send,
             SendOp::Write { .. } => CompletionOp::Write,
+            SendOp::Read { .. } => CompletionOp::Read,
+            SendOp::Atomic { .. } => CompletionOp::Atomic,
+            SendOp::LocalInvalidate { .. } => CompletionOp::LocalInvalidate,
         }
     }
 
     /// True if the message takes up a receive of the peer.
     const fn consumes_receive(&self) -> bool {
-        matches!(self.work.op, SendOp::Send) || self.work.imm.is_some()
+        match self.work.op {
+            SendOp::Send | SendOp::SendInvalidate { .. } => true,
+            SendOp::Write { .. } => self.work.imm.is_some(),
+            SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::LocalInvalidate { .. } => false,
+        }
     }
 }
 
@@ -153,7 +160,7 @@ pub(super) struct Plan {
     pub(super) payload_len: usize,
     pub(super) solicited: bool,
     pub(super) ack_request: bool,
-    local: SgList,
+    local: Data,
     offset: u32,
     /// Position of the request.
     pub(super) work: u32,
@@ -281,14 +288,24 @@ impl Plan {
         if out.is_empty() {
             return Ok(());
         }
-        regions.gather(owner, &self.local, u64::from(self.offset), out, memory)
+        match &self.local {
+            Data::List(list) => regions.gather(owner, list, u64::from(self.offset), out, memory),
+            Data::Inline(inline) => {
+                let start = self.offset as usize;
+                out.copy_from_slice(inline.as_slice().get(start..start + out.len()).ok_or(AccessRefused)?);
+                Ok(())
+            }
+        }
     }
 }
 
 fn body_of(slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
     let imm = slot.work.imm.filter(|_| position.ends());
+    let send = |tail| Body::Send { position, recv_sn, offset, tail: if position.ends() { tail } else { Tail::None }, payload: &[] };
     match slot.work.op {
-        SendOp::Send => Body::Send { position, recv_sn, offset, imm, payload: &[] },
+        SendOp::Send => send(imm.map_or(Tail::None, Tail::Immediate)),
+        SendOp::SendInvalidate { rkey } => send(Tail::Invalidate(rkey)),
+        SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::LocalInvalidate { .. } => todo!(),
         SendOp::Write { remote_addr, rkey } => Body::Write {
             position,
             va: remote_addr.wrapping_add(u64::from(offset)),

@@ -13,7 +13,7 @@ use crate::transport::region::{Memory, Regions, Right};
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::NakCode;
-use crate::wire::packet::{Base, Body};
+use crate::wire::packet::{Base, Body, Tail};
 
 /// A posted receive and what has been learnt about the message in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct RecvSlot {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecvResult {
     pub(super) byte_len: u32,
-    pub(super) imm: Option<u32>,
+    pub(super) tail: Tail,
     pub(super) by_write: bool,
     pub(super) solicited: bool,
 }
@@ -228,10 +228,10 @@ impl<M: Memory> Target<'_, M> {
     /// Puts the packet's data where it belongs and says what the packet means for its message.
     fn place(&mut self, body: &Body<'_>, solicited: bool) -> Result<Mark, Refused> {
         match *body {
-            Body::Send { position, recv_sn, offset, imm, payload } => {
+            Body::Send { position, recv_sn, offset, tail, payload } => {
                 let end = self.place_send(recv_sn, offset, payload)?;
                 Ok(if position.ends() {
-                    self.close(recv_sn, RecvResult { byte_len: end, imm, solicited, by_write: false })
+                    self.close(recv_sn, RecvResult { byte_len: end, tail, solicited, by_write: false })
                 } else {
                     Mark::Inner
                 })
@@ -242,12 +242,14 @@ impl<M: Memory> Target<'_, M> {
                 }
                 self.place_write(va, rkey, payload)?;
                 Ok(match imm {
-                    Some((imm, recv_sn)) => self.close(recv_sn, RecvResult { byte_len: length, imm: Some(imm), solicited, by_write: true }),
+                    Some((imm, recv_sn)) => {
+                        self.close(recv_sn, RecvResult { byte_len: length, tail: Tail::Immediate(imm), solicited, by_write: true })
+                    }
                     None if position.ends() => Mark::Ends,
                     None => Mark::Inner,
                 })
             }
-            Body::Ack(_) | Body::Connection(_) | Body::ForeignConnection(_) => Err(Refused::Fatal(NakCode::InvalidRequest)),
+            _ => Err(Refused::Fatal(NakCode::InvalidRequest)),
         }
     }
 

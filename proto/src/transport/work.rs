@@ -48,11 +48,96 @@ impl SgList {
     }
 }
 
-/// What to do with the gathered bytes.
+/// Most bytes that a request carries itself: as much as its list of pieces would take.
+pub const MAX_INLINE: usize = 64;
+
+/// Bytes copied when the request is posted, so that they need no registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline {
+    bytes: [u8; MAX_INLINE],
+    len: u8,
+}
+
+impl Inline {
+    /// A copy of `data`, or `None` if it is longer than [`MAX_INLINE`].
+    pub fn new(data: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX_INLINE];
+        bytes.get_mut(..data.len())?.copy_from_slice(data);
+        Some(Self { bytes, len: u8::try_from(data.len()).ok()? })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// The local side of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Registered memory: source of what is sent, target of what is read.
+    List(SgList),
+    /// The bytes themselves; only for what is sent.
+    Inline(Inline),
+}
+
+impl Data {
+    /// No bytes.
+    pub const EMPTY: Self = Self::List(SgList::EMPTY);
+
+    /// Length in bytes.
+    pub fn total_len(&self) -> u64 {
+        match self {
+            Self::List(list) => list.total_len(),
+            Self::Inline(inline) => u64::from(inline.len),
+        }
+    }
+}
+
+impl From<SgList> for Data {
+    fn from(list: SgList) -> Self {
+        Self::List(list)
+    }
+}
+
+/// What an atomic does to eight bytes of memory, a number in the byte order of the machine that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Store `swap` if the value is `compare`.
+    CompareSwap {
+        /** The value expected. */
+        compare: u64,
+        /** The value to store. */
+        swap: u64,
+    },
+    /// Add, modulo 2^64.
+    FetchAdd {
+        /** What to add. */
+        add: u64,
+    },
+}
+
+impl AtomicOp {
+    /// The new value for an old one; `None`: it stays.
+    pub const fn apply(self, old: u64) -> Option<u64> {
+        match self {
+            Self::CompareSwap { compare, swap } if old == compare => Some(swap),
+            Self::CompareSwap { .. } => None,
+            Self::FetchAdd { add } => Some(old.wrapping_add(add)),
+        }
+    }
+}
+
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// Deliver into the peer's next posted receive.
     Send,
+    /// The same, and make a key of the peer's void before its application is told.
+    SendInvalidate {
+        /// The peer's remote key.
+        rkey: u32,
+    },
     /// Write to the peer's memory.
     Write {
         /// Target address in the peer application's view.
@@ -60,6 +145,34 @@ pub enum SendOp {
         /// The peer's remote key.
         rkey: u32,
     },
+    /// Read from the peer's memory.
+    Read {
+        /// Source address in the peer application's view.
+        remote_addr: u64,
+        /// The peer's remote key.
+        rkey: u32,
+    },
+    /// Change eight bytes of the peer's memory; what they were before goes to the local list, which has 8 bytes.
+    Atomic {
+        /// Address in the peer application's view, a multiple of 8.
+        remote_addr: u64,
+        /// The peer's remote key.
+        rkey: u32,
+        /// What to do.
+        op: AtomicOp,
+    },
+    /// Make a local key void, after all earlier requests are done. Nothing is sent.
+    LocalInvalidate {
+        /// The key.
+        key: u32,
+    },
+}
+
+impl SendOp {
+    /// True if the peer answers with bytes: a READ or an atomic.
+    pub const fn is_read(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Atomic { .. })
+    }
 }
 
 /// A request for the send queue.
@@ -75,8 +188,17 @@ pub struct SendWork {
     pub signaled: bool,
     /// Wake the peer if it waits for solicited completions only.
     pub solicited: bool,
-    /// The bytes to send.
-    pub local: SgList,
+    /// Start only when all earlier READs and atomics are done.
+    pub fence: bool,
+    /// The bytes to send, or where to put those read.
+    pub local: Data,
+}
+
+impl SendWork {
+    /// A request that asks for a completion, with nothing else.
+    pub const fn new(wr_id: u64, op: SendOp, local: Data) -> Self {
+        Self { wr_id, op, imm: None, signaled: true, solicited: false, fence: false, local }
+    }
 }
 
 /// A request for the receive queue: where the next incoming message goes.
@@ -114,6 +236,8 @@ pub enum Status {
     PeerRestarted = 9,
     /// The peer asked for memory of ours that its key does not open.
     PeerAccess = 10,
+    /// The peer's answer made no sense.
+    BadResponse = 11,
 }
 
 impl Status {
@@ -131,6 +255,7 @@ impl Status {
             8 => Self::RnrRetryExceeded,
             9 => Self::PeerRestarted,
             10 => Self::PeerAccess,
+            11 => Self::BadResponse,
             _ => return None,
         })
     }
@@ -149,6 +274,7 @@ impl Status {
             Self::RnrRetryExceeded => "peer posted no receive within the retries",
             Self::PeerRestarted => "peer node restarted",
             Self::PeerAccess => "peer asked for memory that its key does not open",
+            Self::BadResponse => "peer answered with something that was not asked for",
         }
     }
 }
@@ -165,6 +291,12 @@ pub enum CompletionOp {
     Recv = 2,
     /// A WRITE with immediate arrived and consumed a posted receive.
     RecvWriteImm = 3,
+    /// A READ of ours arrived.
+    Read = 4,
+    /// An atomic of ours was done.
+    Atomic = 5,
+    /// A local key is void.
+    LocalInvalidate = 6,
 }
 
 impl CompletionOp {
@@ -175,6 +307,9 @@ impl CompletionOp {
             1 => Self::Write,
             2 => Self::Recv,
             3 => Self::RecvWriteImm,
+            4 => Self::Read,
+            5 => Self::Atomic,
+            6 => Self::LocalInvalidate,
             _ => return None,
         })
     }
@@ -195,6 +330,15 @@ pub struct Completion {
     pub byte_len: u32,
     /// The immediate that came with it.
     pub imm: Option<u32>,
+    /// The key of ours that it made void.
+    pub invalidated: Option<u32>,
     /// The sender asked for a solicited event.
     pub solicited: bool,
+}
+
+impl CompletionOp {
+    /// True if it ends a receive, false if it ends a request.
+    pub const fn is_receive(self) -> bool {
+        matches!(self, Self::Recv | Self::RecvWriteImm)
+    }
 }

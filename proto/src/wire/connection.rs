@@ -24,7 +24,7 @@ use crate::drops::DropReason;
 use crate::transport::{Psn, QpNum};
 
 /// Version of the connection protocol.
-pub const CONNECTION_VERSION: u8 = 1;
+pub const CONNECTION_VERSION: u8 = 2;
 /// Most private data in a connection message.
 pub const MAX_PRIVATE: usize = 192;
 

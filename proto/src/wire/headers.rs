@@ -13,14 +13,15 @@ use crate::drops::DropReason;
 /// "WF": tells our frames from other users of the experimental EtherType.
 pub(super) const MAGIC: u16 = 0x5746;
 /// Version of the frame format.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// ```text
-///  0       2         3          4        6      8
-///  | magic | version | reserved | length | tag  |
+///  0       2         3          4        6     8           12
+///  | magic | version | reserved | length | tag | timestamp |
 /// ```
 /// `length` counts from the BTH to the ICRC, because Ethernet pads short frames. `tag` is a random number that
-/// the receiver chose when the connection was made: a frame of an earlier connection does not carry it.
+/// the receiver chose when the connection was made: a frame of an earlier connection does not carry it. `timestamp`
+/// is the sender's clock, which acknowledgements echo, so that a round trip is measured also for a packet sent twice.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct WeftHeader {
@@ -29,6 +30,7 @@ pub(super) struct WeftHeader {
     pub(super) reserved: u8,
     pub(super) length: U16,
     pub(super) tag: U16,
+    pub(super) timestamp: U32,
 }
 
 /// Base transport header.
@@ -57,12 +59,57 @@ pub(super) struct RethView {
     pub(super) length: U32,
 }
 
-/// IRN's addition for operations that consume a receive: the message's receive sequence number and this packet's offset in the message.
+/// IRN's addition: the number of the receive that a message consumes, or of the READ that a response answers, and this
+/// packet's offset in the message.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SeqView {
-    pub(super) recv_sn: U32,
+    pub(super) sn: U32,
     pub(super) offset: U32,
+}
+
+/// Behind the header of a READ or atomic: its number among these (the paper's `read_WQE_SN`), and the first response
+/// still missing, so that the responder knows which of its results are no longer needed.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct ReadSeqView {
+    pub(super) read_sn: U32,
+    pub(super) reserved: u8,
+    pub(super) awaited: [u8; 3],
+}
+
+/// Atomic extended transport header. `swap_or_add` is the value to store, or to add; `compare` is 0 for an addition.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct AtomicView {
+    pub(super) va: U64,
+    pub(super) rkey: U32,
+    pub(super) swap_or_add: U64,
+    pub(super) compare: U64,
+}
+
+/// Atomic acknowledge extended transport header: what the memory held before.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct AtomicAckView {
+    pub(super) original: U64,
+}
+
+/// Invalidate extended transport header: the key that the receiver shall make void.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct IethView {
+    pub(super) rkey: U32,
+}
+
+/// Behind the AETH: what the sender needs to measure the path. `echo` is the timestamp of the packet that arrived last,
+/// `held` how long ago that was in ticks, `marked` how many packets arrived marked by a switch, modulo 2^16.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct EchoView {
+    pub(super) echo: U32,
+    pub(super) held: U16,
+    pub(super) marked: U16,
 }
 
 /// Immediate data.
@@ -97,8 +144,10 @@ pub(super) struct DethView {
     pub(super) src_qp: [u8; 3],
 }
 
-const _: () = assert!(size_of::<WeftHeader>() == 8 && size_of::<BthView>() == 12 && size_of::<RethView>() == 16);
+const _: () = assert!(size_of::<WeftHeader>() == 12 && size_of::<BthView>() == 12 && size_of::<RethView>() == 16);
 const _: () = assert!(size_of::<SeqView>() == 8 && size_of::<ImmView>() == 4 && size_of::<AethView>() == 4);
+const _: () = assert!(size_of::<ReadSeqView>() == 8 && size_of::<AtomicView>() == 28 && size_of::<AtomicAckView>() == 8);
+const _: () = assert!(size_of::<IethView>() == 4 && size_of::<EchoView>() == 8);
 const _: () = assert!(size_of::<SackView>() == 4 && size_of::<DethView>() == 8);
 
 /// Three big-endian octets as a number.
@@ -142,15 +191,40 @@ impl Position {
     }
 }
 
+/// What goes with the last piece of a SEND beside the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Extra {
+    /// Nothing.
+    None,
+    /// An immediate.
+    Immediate,
+    /// A key to make void.
+    Invalidate,
+}
+
 /// What a packet is for. The numbers are InfiniBand's (vol. 1, table 38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Opcode {
-    /// 0x00-0x05: a piece of a SEND; the flag says whether an immediate follows.
-    Send(Position, bool),
+    /// 0x00-0x05, 0x16, 0x17: a piece of a SEND.
+    Send(Position, Extra),
     /// 0x06-0x0b: a piece of a WRITE; the flag says whether an immediate follows.
     Write(Position, bool),
-    /// 0x11: acknowledgement.
+    /// 0x0c: request for a READ.
+    ReadRequest,
+    /// 0x0d-0x10: a piece of what was read.
+    ReadResponse(Position),
+    /// 0x11: acknowledgement of requests.
     Acknowledge,
+    /// 0x12: result of an atomic.
+    AtomicResponse,
+    /// 0x13: compare and swap.
+    CompareSwap,
+    /// 0x14: fetch and add.
+    FetchAdd,
+    /// 0x1f, not assigned in InfiniBand: acknowledgement of responses (IRN's read acknowledgement).
+    ReadAcknowledge,
+    /// 0x81: congestion notification, as in `RoCEv2`.
+    CongestionNotification,
     /// 0x64: datagram, used for connection messages to queue pair 1.
     Datagram,
 }
@@ -159,34 +233,57 @@ impl Opcode {
     /// The opcode with this number.
     ///
     /// # Errors
-    /// [`DropReason::UnknownOpcode`] for numbers not assigned, and for READ (0x0c-0x10), atomics (0x12-0x14) and
-    /// SEND with invalidate (0x16, 0x17), whose places are kept but which are not supported yet.
+    /// [`DropReason::UnknownOpcode`] for numbers not assigned.
     pub const fn from_code(code: u8) -> Result<Self, DropReason> {
         Ok(match code {
-            0x00 => Self::Send(Position::First, false),
-            0x01 => Self::Send(Position::Middle, false),
-            0x02 => Self::Send(Position::Last, false),
-            0x03 => Self::Send(Position::Last, true),
-            0x04 => Self::Send(Position::Only, false),
-            0x05 => Self::Send(Position::Only, true),
+            0x00 => Self::Send(Position::First, Extra::None),
+            0x01 => Self::Send(Position::Middle, Extra::None),
+            0x02 => Self::Send(Position::Last, Extra::None),
+            0x03 => Self::Send(Position::Last, Extra::Immediate),
+            0x04 => Self::Send(Position::Only, Extra::None),
+            0x05 => Self::Send(Position::Only, Extra::Immediate),
+            0x16 => Self::Send(Position::Last, Extra::Invalidate),
+            0x17 => Self::Send(Position::Only, Extra::Invalidate),
             0x06 => Self::Write(Position::First, false),
             0x07 => Self::Write(Position::Middle, false),
             0x08 => Self::Write(Position::Last, false),
             0x09 => Self::Write(Position::Last, true),
             0x0a => Self::Write(Position::Only, false),
             0x0b => Self::Write(Position::Only, true),
+            0x0c => Self::ReadRequest,
+            0x0d => Self::ReadResponse(Position::First),
+            0x0e => Self::ReadResponse(Position::Middle),
+            0x0f => Self::ReadResponse(Position::Last),
+            0x10 => Self::ReadResponse(Position::Only),
             0x11 => Self::Acknowledge,
+            0x12 => Self::AtomicResponse,
+            0x13 => Self::CompareSwap,
+            0x14 => Self::FetchAdd,
+            0x1f => Self::ReadAcknowledge,
+            0x81 => Self::CongestionNotification,
             0x64 => Self::Datagram,
             _ => return Err(DropReason::UnknownOpcode),
         })
     }
 
-    /// The number. An immediate travels only in the last packet, so its flag is ignored elsewhere.
+    /// The number. What is extra travels only in the last packet and is ignored elsewhere.
     pub const fn code(self) -> u8 {
         match self {
-            Self::Send(position, imm) => position_code(position, imm),
+            Self::Send(Position::Last, Extra::Invalidate) => 0x16,
+            Self::Send(Position::Only, Extra::Invalidate) => 0x17,
+            Self::Send(position, extra) => position_code(position, matches!(extra, Extra::Immediate)),
             Self::Write(position, imm) => 0x06 + position_code(position, imm),
+            Self::ReadRequest => 0x0c,
+            Self::ReadResponse(Position::First) => 0x0d,
+            Self::ReadResponse(Position::Middle) => 0x0e,
+            Self::ReadResponse(Position::Last) => 0x0f,
+            Self::ReadResponse(Position::Only) => 0x10,
             Self::Acknowledge => 0x11,
+            Self::AtomicResponse => 0x12,
+            Self::CompareSwap => 0x13,
+            Self::FetchAdd => 0x14,
+            Self::ReadAcknowledge => 0x1f,
+            Self::CongestionNotification => 0x81,
             Self::Datagram => 0x64,
         }
     }
@@ -215,11 +312,37 @@ pub enum NakCode {
     RemoteOperational = 3,
 }
 
+/// Receives that a code of end-to-end credits stands for (InfiniBand vol. 1, table 46).
+const CREDITS: [u32; 31] = [
+    0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288,
+    16_384, 24_576, 32_768,
+];
+
+/// How many further messages with a receive the responder has room for: five bits of an AETH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credits(u8);
+
+impl Credits {
+    /// The responder does not say.
+    pub const UNLIMITED: Self = Self(31);
+
+    /// The code for the most receives that are not more than `receives`.
+    pub fn of(receives: u32) -> Self {
+        let above = CREDITS.iter().position(|&value| value > receives).unwrap_or(CREDITS.len());
+        Self(u8::try_from(above.saturating_sub(1)).unwrap_or(0))
+    }
+
+    /// The receives it stands for; `None` = no limit.
+    pub fn receives(self) -> Option<u32> {
+        CREDITS.get(usize::from(self.0)).copied()
+    }
+}
+
 /// The syndrome of an AETH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AckKind {
-    /// Everything before the PSN has arrived. The credit code (31 = no limit) is not used yet.
-    Ack,
+    /// Everything before the PSN has arrived, and there is room for so many receives.
+    Ack(Credits),
     /// No receive posted; try again after the delay with this code (0 to 31, [`rnr_delay_us`]).
     ReceiverNotReady(u8),
     /// Refused.
@@ -233,7 +356,7 @@ impl AckKind {
     /// [`DropReason::BadField`] for reserved values.
     pub const fn from_syndrome(syndrome: u8) -> Result<Self, DropReason> {
         match (syndrome >> 5, syndrome & 0x1f) {
-            (0b000, _) => Ok(Self::Ack),
+            (0b000, code) => Ok(Self::Ack(Credits(code))),
             (0b001, code) => Ok(Self::ReceiverNotReady(code)),
             (0b011, 0) => Ok(Self::Nak(NakCode::SequenceError)),
             (0b011, 1) => Ok(Self::Nak(NakCode::InvalidRequest)),
@@ -246,7 +369,7 @@ impl AckKind {
     /// The syndrome octet.
     pub const fn syndrome(self) -> u8 {
         match self {
-            Self::Ack => 0x1f,
+            Self::Ack(credits) => credits.0,
             Self::ReceiverNotReady(code) => 0x20 | code & 0x1f,
             Self::Nak(code) => 0x60 | code as u8,
         }

@@ -7,15 +7,20 @@
 //! A transport frame, lengths in bytes:
 //!
 //! ```text
-//! | Ethernet 14 or 18 | Weft 8 | BTH 12 | extension headers | payload | ICRC 4 | padding to 60 |
-//!                     '------- Weft.length covers BTH to ICRC -------------'
+//! | Ethernet 14 or 18 | Weft 12 | BTH 12 | extension headers | payload | ICRC 4 | padding to 60 |
+//!                     '-------- Weft.length covers BTH to ICRC -------------'
 //! ```
 //!
 //! | opcode | extension headers |
 //! | --- | --- |
-//! | SEND | SeqETH 8 (every packet), ImmDt 4 (last, with immediate) |
+//! | SEND | SeqETH 8 (every packet), ImmDt 4 or IETH 4 (last, with immediate or invalidate) |
 //! | WRITE | RETH 16 (every packet), and on the last with immediate ImmDt 4, SeqETH 8 |
-//! | ACKNOWLEDGE | AETH 4, SackETH 4 + 8 n (when something is out of order) |
+//! | READ request | RETH 16, ReadSeqETH 8 |
+//! | READ response | SeqETH 8 (every packet) |
+//! | COMPARE SWAP, FETCH ADD | AtomicETH 28, ReadSeqETH 8 |
+//! | ATOMIC response | SeqETH 8, AtomicAckETH 8 |
+//! | ACKNOWLEDGE, READ ACKNOWLEDGE | AETH 4, EchoETH 8, SackETH 4 + 8 n (when something is out of order) |
+//! | CONGESTION NOTIFICATION | none |
 //! | UD SEND ONLY to QPN 1 | DETH 8, connection message |
 
 pub mod connection;
@@ -26,8 +31,8 @@ pub mod stop;
 
 pub use connection::{ConnectionKind, ConnectionMessage, RecoveryOffer, Refusal};
 pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
-pub use headers::{AckKind, NakCode, Opcode, Position};
-pub use packet::{Ack, Base, Body, Packet, Sack};
+pub use headers::{AckKind, Credits, NakCode, Opcode, Position};
+pub use packet::{Ack, Base, Body, Echo, Packet, Sack, Tail};
 pub use stop::StopMessage;
 
 #[cfg(test)]

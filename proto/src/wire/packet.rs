@@ -6,12 +6,13 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::drops::DropReason;
-use crate::transport::{Psn, QpNum};
+use crate::time::{Duration, Instant, Timestamp};
+use crate::transport::{AtomicOp, Psn, QpNum};
 use crate::wire::connection::{CONNECTION_LEN, ConnectionMessage, ForeignVersion, MAX_PRIVATE};
 use crate::wire::eth::{Ethernet, MIN_FRAME};
 use crate::wire::headers::{
-    AckKind, AethView, BthView, DethView, ImmView, MAGIC, Opcode, Position, RethView, SackView, SeqView, VERSION, WeftHeader, from_be24,
-    to_be24,
+    AckKind, AethView, AtomicAckView, AtomicView, BthView, DethView, EchoView, Extra, IethView, ImmView, MAGIC, Opcode, Position,
+    ReadSeqView, RethView, SackView, SeqView, VERSION, WeftHeader, from_be24, to_be24,
 };
 
 /// Bytes of the invariant CRC at the end.
@@ -33,13 +34,16 @@ pub const MAX_OVERHEAD: usize = BASE_LEN + size_of::<RethView>() + size_of::<Imm
 /// Smallest MTU that the transport works with: that of a connection message with all its private data.
 pub const MIN_MTU: usize = BASE_LEN + size_of::<DethView>() + CONNECTION_LEN + MAX_PRIVATE + ICRC_LEN;
 /// Every acknowledgement fits, too.
-const _: () = assert!(BASE_LEN + size_of::<AethView>() + size_of::<SackView>() + SACK_WORDS * 8 + ICRC_LEN <= MIN_MTU);
+const _: () =
+    assert!(BASE_LEN + size_of::<AethView>() + size_of::<EchoView>() + size_of::<SackView>() + SACK_WORDS * 8 + ICRC_LEN <= MIN_MTU);
 
 /// The fields that every transport packet has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
     /// Connection tag chosen by the receiver of the packet; 0 for connection messages.
     pub tag: u16,
+    /// When the sender built the packet.
+    pub timestamp: Timestamp,
     /// Wake the receiving application if it waits for solicited completions.
     pub solicited: bool,
     /// Acknowledge at once.
@@ -92,8 +96,41 @@ pub struct Ack {
     pub kind: AckKind,
     /// Messages completed so far, modulo 2^24.
     pub msn: u32,
+    /// What the sender measures the path with.
+    pub echo: Echo,
     /// What arrived out of order, if anything did.
     pub sack: Option<Sack>,
+}
+
+/// What a receiver reports of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Echo {
+    /// Timestamp of the packet that arrived last.
+    pub timestamp: Timestamp,
+    /// Ticks between its arrival and the acknowledgement; [`u16::MAX`] or longer is [`u16::MAX`].
+    pub held: u16,
+    /// Packets that arrived marked by a switch so far, modulo 2^16.
+    pub marked: u16,
+}
+
+impl Echo {
+    /// The round trip that an acknowledgement arriving now measures, without the time that the receiver held it.
+    pub fn round_trip(self, now: Instant) -> Option<Duration> {
+        let held = Some(self.held).filter(|&held| held != u16::MAX)?;
+        self.timestamp.age(now).map(|age| age - Timestamp::span(u32::from(held)))
+    }
+}
+
+/// What goes with the last piece of a SEND beside the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    #[default]
+    None,
+    /// An immediate for the receiving application.
+    Immediate(u32),
+    /// A key that the receiver shall make void.
+    Invalidate(u32),
 }
 
 /// What a packet carries behind the [`Base`].
@@ -107,8 +144,8 @@ pub enum Body<'a> {
         recv_sn: u32,
         /// Offset of the piece in the message, bytes.
         offset: u32,
-        /// Immediate data, with the last piece only.
-        imm: Option<u32>,
+        /// What goes with it, with the last piece only.
+        tail: Tail,
         /// The piece.
         payload: &'a [u8],
     },
@@ -127,8 +164,56 @@ pub enum Body<'a> {
         /// The piece.
         payload: &'a [u8],
     },
-    /// An acknowledgement.
+    /// A request to read memory.
+    ReadRequest {
+        /// Number among the READs and atomics of this sender.
+        read_sn: u32,
+        /// The first response that the sender still waits for.
+        awaited: Psn,
+        /// Where to read.
+        va: u64,
+        /// The key that opens it.
+        rkey: u32,
+        /// How much, bytes.
+        length: u32,
+    },
+    /// A piece of what was read. Its PSN counts responses.
+    ReadResponse {
+        /// Which piece.
+        position: Position,
+        /// The READ that it answers.
+        read_sn: u32,
+        /// Offset of the piece, bytes.
+        offset: u32,
+        /// The piece.
+        payload: &'a [u8],
+    },
+    /// A request to change eight bytes of memory.
+    Atomic {
+        /// Number among the READs and atomics of this sender.
+        read_sn: u32,
+        /// The first response that the sender still waits for.
+        awaited: Psn,
+        /// Where, a multiple of 8.
+        va: u64,
+        /// The key that opens it.
+        rkey: u32,
+        /// What to do.
+        op: AtomicOp,
+    },
+    /// The result of an atomic. Its PSN counts responses.
+    AtomicResponse {
+        /// The atomic that it answers.
+        read_sn: u32,
+        /// What the memory held before.
+        original: u64,
+    },
+    /// An acknowledgement of requests.
     Ack(Ack),
+    /// An acknowledgement of responses.
+    ReadAck(Ack),
+    /// Packets to the sender of this were marked by a switch.
+    CongestionNotification,
     /// A connection message.
     Connection(ConnectionMessage<'a>),
     /// A connection message in another version of the protocol.
@@ -163,6 +248,7 @@ impl<'a> Packet<'a> {
         }
         let base = Base {
             tag: weft.tag.get(),
+            timestamp: Timestamp::from_ticks(weft.timestamp.get()),
             solicited: bth.flags & 0x80 != 0,
             ack_request: bth.ack_request & 0x80 != 0,
             fecn: bth.congestion & 0x80 != 0,
@@ -204,26 +290,68 @@ fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason>
 fn icrc_of(frame: &[u8], weft: &WeftHeader, bth: &BthView, extensions: &[u8]) -> u32 {
     let mut head = [0; 12 + BASE_LEN];
     head[..12].copy_from_slice(&frame[..12]);
-    head[12..20].copy_from_slice(weft.as_bytes());
-    head[20..].copy_from_slice(BthView { congestion: 0xff, ..*bth }.as_bytes());
+    let (first, second) = head[12..].split_at_mut(size_of::<WeftHeader>());
+    first.copy_from_slice(weft.as_bytes());
+    second.copy_from_slice(BthView { congestion: 0xff, ..*bth }.as_bytes());
     crc32c::crc32c_append(crc32c::crc32c(&head), extensions)
 }
 
 impl<'a> Body<'a> {
     fn parse(opcode: Opcode, bytes: &'a [u8]) -> Result<Self, DropReason> {
         match opcode {
-            Opcode::Send(position, imm) => Self::parse_send(position, imm, bytes),
+            Opcode::Send(position, extra) => Self::parse_send(position, extra, bytes),
             Opcode::Write(position, imm) => Self::parse_write(position, imm, bytes),
-            Opcode::Acknowledge => Self::parse_ack(bytes),
+            Opcode::ReadRequest => Self::parse_read_request(bytes),
+            Opcode::ReadResponse(position) => Self::parse_read_response(position, bytes),
+            Opcode::CompareSwap => {
+                Self::parse_atomic(bytes, |view| Some(AtomicOp::CompareSwap { compare: view.compare.get(), swap: view.swap_or_add.get() }))
+            }
+            Opcode::FetchAdd => {
+                Self::parse_atomic(bytes, |view| (view.compare.get() == 0).then_some(AtomicOp::FetchAdd { add: view.swap_or_add.get() }))
+            }
+            Opcode::AtomicResponse => Self::parse_atomic_response(bytes),
+            Opcode::Acknowledge => Ok(Self::Ack(parse_ack(bytes)?)),
+            Opcode::ReadAcknowledge => Ok(Self::ReadAck(parse_ack(bytes)?)),
+            Opcode::CongestionNotification if bytes.is_empty() => Ok(Self::CongestionNotification),
+            Opcode::CongestionNotification => Err(DropReason::BadLength),
             Opcode::Datagram => Self::parse_connection(bytes),
         }
     }
 
-    fn parse_send(position: Position, has_imm: bool, bytes: &'a [u8]) -> Result<Self, DropReason> {
+    fn parse_send(position: Position, extra: Extra, bytes: &'a [u8]) -> Result<Self, DropReason> {
         let (seq, bytes) = split::<SeqView>(bytes)?;
-        let (imm, payload) =
-            if has_imm { split::<ImmView>(bytes).map(|(view, rest)| (Some(view.imm.get()), rest))? } else { (None, bytes) };
-        Ok(Self::Send { position, recv_sn: seq.recv_sn.get(), offset: seq.offset.get(), imm, payload })
+        let (tail, payload) = match extra {
+            Extra::None => (Tail::None, bytes),
+            Extra::Immediate => split::<ImmView>(bytes).map(|(view, rest)| (Tail::Immediate(view.imm.get()), rest))?,
+            Extra::Invalidate => split::<IethView>(bytes).map(|(view, rest)| (Tail::Invalidate(view.rkey.get()), rest))?,
+        };
+        Ok(Self::Send { position, recv_sn: seq.sn.get(), offset: seq.offset.get(), tail, payload })
+    }
+
+    fn parse_read_request(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (reth, bytes) = split::<RethView>(bytes)?;
+        let (read_sn, awaited) = parse_read_seq(bytes)?;
+        Ok(Self::ReadRequest { read_sn, awaited, va: reth.va.get(), rkey: reth.rkey.get(), length: reth.length.get() })
+    }
+
+    fn parse_read_response(position: Position, bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (seq, payload) = split::<SeqView>(bytes)?;
+        Ok(Self::ReadResponse { position, read_sn: seq.sn.get(), offset: seq.offset.get(), payload })
+    }
+
+    fn parse_atomic(bytes: &'a [u8], op: impl FnOnce(&AtomicView) -> Option<AtomicOp>) -> Result<Self, DropReason> {
+        let (view, bytes) = split::<AtomicView>(bytes)?;
+        let (read_sn, awaited) = parse_read_seq(bytes)?;
+        Ok(Self::Atomic { read_sn, awaited, va: view.va.get(), rkey: view.rkey.get(), op: op(view).ok_or(DropReason::BadField)? })
+    }
+
+    fn parse_atomic_response(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (seq, bytes) = split::<SeqView>(bytes)?;
+        let (result, rest) = split::<AtomicAckView>(bytes)?;
+        if !rest.is_empty() {
+            return Err(DropReason::BadLength);
+        }
+        Ok(Self::AtomicResponse { read_sn: seq.sn.get(), original: result.original.get() })
     }
 
     fn parse_write(position: Position, has_imm: bool, bytes: &'a [u8]) -> Result<Self, DropReason> {
@@ -234,14 +362,7 @@ impl<'a> Body<'a> {
         }
         let (imm, bytes) = split::<ImmView>(bytes)?;
         let (seq, payload) = split::<SeqView>(bytes)?;
-        Ok(Self::Write { position, va, rkey, length, imm: Some((imm.imm.get(), seq.recv_sn.get())), payload })
-    }
-
-    fn parse_ack(bytes: &[u8]) -> Result<Self, DropReason> {
-        let (aeth, rest) = split::<AethView>(bytes)?;
-        let kind = AckKind::from_syndrome(aeth.syndrome)?;
-        let sack = if rest.is_empty() { None } else { Some(parse_sack(rest)?) };
-        Ok(Self::Ack(Ack { kind, msn: from_be24(aeth.msn), sack }))
+        Ok(Self::Write { position, va, rkey, length, imm: Some((imm.imm.get(), seq.sn.get())), payload })
     }
 
     fn parse_connection(bytes: &'a [u8]) -> Result<Self, DropReason> {
@@ -257,16 +378,23 @@ impl<'a> Body<'a> {
 
     fn payload(&self) -> &'a [u8] {
         match *self {
-            Self::Send { payload, .. } | Self::Write { payload, .. } => payload,
-            Self::Ack(_) | Self::Connection(_) | Self::ForeignConnection(_) => &[],
+            Self::Send { payload, .. } | Self::Write { payload, .. } | Self::ReadResponse { payload, .. } => payload,
+            _ => &[],
         }
     }
 
     const fn opcode(&self) -> Opcode {
         match *self {
-            Self::Send { position, imm, .. } => Opcode::Send(position, imm.is_some()),
+            Self::Send { position, tail, .. } => Opcode::Send(position, tail.extra()),
             Self::Write { position, imm, .. } => Opcode::Write(position, imm.is_some()),
+            Self::ReadRequest { .. } => Opcode::ReadRequest,
+            Self::ReadResponse { position, .. } => Opcode::ReadResponse(position),
+            Self::Atomic { op: AtomicOp::CompareSwap { .. }, .. } => Opcode::CompareSwap,
+            Self::Atomic { op: AtomicOp::FetchAdd { .. }, .. } => Opcode::FetchAdd,
+            Self::AtomicResponse { .. } => Opcode::AtomicResponse,
             Self::Ack(_) => Opcode::Acknowledge,
+            Self::ReadAck(_) => Opcode::ReadAcknowledge,
+            Self::CongestionNotification => Opcode::CongestionNotification,
             Self::Connection(_) | Self::ForeignConnection(_) => Opcode::Datagram,
         }
     }
@@ -274,20 +402,39 @@ impl<'a> Body<'a> {
     /// Writes the extension headers and returns the bytes that they take.
     fn emit_extensions(&self, out: &mut Writer<'_>) -> Option<()> {
         match *self {
-            Self::Send { recv_sn, offset, imm, .. } => {
-                out.put(&SeqView { recv_sn: recv_sn.into(), offset: offset.into() })?;
-                imm.map_or(Some(()), |imm| out.put(&ImmView { imm: imm.into() }))
+            Self::Send { recv_sn, offset, tail, .. } => {
+                out.put(&SeqView { sn: recv_sn.into(), offset: offset.into() })?;
+                match tail {
+                    Tail::None => Some(()),
+                    Tail::Immediate(imm) => out.put(&ImmView { imm: imm.into() }),
+                    Tail::Invalidate(rkey) => out.put(&IethView { rkey: rkey.into() }),
+                }
             }
             Self::Write { va, rkey, length, imm, .. } => {
                 out.put(&RethView { va: va.into(), rkey: rkey.into(), length: length.into() })?;
                 let Some((imm, recv_sn)) = imm else { return Some(()) };
                 out.put(&ImmView { imm: imm.into() })?;
-                out.put(&SeqView { recv_sn: recv_sn.into(), offset: U32::ZERO })
+                out.put(&SeqView { sn: recv_sn.into(), offset: U32::ZERO })
             }
-            Self::Ack(ack) => {
-                out.put(&AethView { syndrome: ack.kind.syndrome(), msn: to_be24(ack.msn) })?;
-                ack.sack.map_or(Some(()), |sack| emit_sack(out, &sack))
+            Self::ReadRequest { read_sn, awaited, va, rkey, length } => {
+                out.put(&RethView { va: va.into(), rkey: rkey.into(), length: length.into() })?;
+                out.put(&read_seq(read_sn, awaited))
             }
+            Self::ReadResponse { read_sn, offset, .. } => out.put(&SeqView { sn: read_sn.into(), offset: offset.into() }),
+            Self::Atomic { read_sn, awaited, va, rkey, op } => {
+                let (swap_or_add, compare) = match op {
+                    AtomicOp::CompareSwap { compare, swap } => (swap, compare),
+                    AtomicOp::FetchAdd { add } => (add, 0),
+                };
+                out.put(&AtomicView { va: va.into(), rkey: rkey.into(), swap_or_add: swap_or_add.into(), compare: compare.into() })?;
+                out.put(&read_seq(read_sn, awaited))
+            }
+            Self::AtomicResponse { read_sn, original } => {
+                out.put(&SeqView { sn: read_sn.into(), offset: U32::ZERO })?;
+                out.put(&AtomicAckView { original: original.into() })
+            }
+            Self::Ack(ack) | Self::ReadAck(ack) => emit_ack(out, &ack),
+            Self::CongestionNotification => Some(()),
             Self::Connection(message) => {
                 out.put(&DethView { q_key: Q_KEY.into(), reserved: 0, src_qp: to_be24(CONNECTION_QP.0) })?;
                 message.emit(out.take(message.len())?)
@@ -299,6 +446,61 @@ impl<'a> Body<'a> {
 
 fn split<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> Result<(&T, &[u8]), DropReason> {
     T::ref_from_prefix(bytes).map_err(|_| DropReason::BadLength)
+}
+
+impl Tail {
+    const fn extra(self) -> Extra {
+        match self {
+            Self::None => Extra::None,
+            Self::Immediate(_) => Extra::Immediate,
+            Self::Invalidate(_) => Extra::Invalidate,
+        }
+    }
+
+    /// The immediate, if it is one.
+    pub const fn immediate(self) -> Option<u32> {
+        match self {
+            Self::Immediate(imm) => Some(imm),
+            Self::None | Self::Invalidate(_) => None,
+        }
+    }
+
+    /// The key to make void, if it is one.
+    pub const fn invalidated(self) -> Option<u32> {
+        match self {
+            Self::Invalidate(rkey) => Some(rkey),
+            Self::None | Self::Immediate(_) => None,
+        }
+    }
+}
+
+/// The number of a READ or atomic and the response awaited, which end their packet.
+fn parse_read_seq(bytes: &[u8]) -> Result<(u32, Psn), DropReason> {
+    let (seq, rest) = split::<ReadSeqView>(bytes)?;
+    if !rest.is_empty() {
+        return Err(DropReason::BadLength);
+    }
+    Ok((seq.read_sn.get(), Psn::new(from_be24(seq.awaited))))
+}
+
+fn read_seq(read_sn: u32, awaited: Psn) -> ReadSeqView {
+    ReadSeqView { read_sn: read_sn.into(), reserved: 0, awaited: to_be24(awaited.value()) }
+}
+
+fn parse_ack(bytes: &[u8]) -> Result<Ack, DropReason> {
+    let (aeth, rest) = split::<AethView>(bytes)?;
+    let kind = AckKind::from_syndrome(aeth.syndrome)?;
+    let (view, rest) = split::<EchoView>(rest)?;
+    let echo = Echo { timestamp: Timestamp::from_ticks(view.echo.get()), held: view.held.get(), marked: view.marked.get() };
+    let sack = if rest.is_empty() { None } else { Some(parse_sack(rest)?) };
+    Ok(Ack { kind, msn: from_be24(aeth.msn), echo, sack })
+}
+
+fn emit_ack(out: &mut Writer<'_>, ack: &Ack) -> Option<()> {
+    out.put(&AethView { syndrome: ack.kind.syndrome(), msn: to_be24(ack.msn) })?;
+    let echo = ack.echo;
+    out.put(&EchoView { echo: echo.timestamp.ticks().into(), held: echo.held.into(), marked: echo.marked.into() })?;
+    ack.sack.map_or(Some(()), |sack| emit_sack(out, &sack))
 }
 
 fn parse_sack(bytes: &[u8]) -> Result<Sack, DropReason> {
@@ -361,6 +563,7 @@ pub fn emit_with<E>(
         reserved: 0,
         length: U16::new(u16::try_from(end + ICRC_LEN - start - size_of::<WeftHeader>()).ok()?),
         tag: base.tag.into(),
+        timestamp: base.timestamp.ticks().into(),
     };
     let bth = bth_of(base, body.opcode());
     let crc = icrc_of(out, &weft, &bth, out.get(start + BASE_LEN..end)?);

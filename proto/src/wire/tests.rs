@@ -1,7 +1,8 @@
 #![allow(clippy::cast_possible_truncation)]
 use super::*;
 use crate::drops::DropReason;
-use crate::transport::{Psn, QpNum};
+use crate::time::Timestamp;
+use crate::transport::{AtomicOp, Psn, QpNum};
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -15,8 +16,9 @@ fn eth(tagged: bool) -> Ethernet {
 }
 
 fn base() -> impl Strategy<Value = Base> {
-    (any::<u16>(), any::<[bool; 4]>(), 0u32..1 << 24, any::<u32>()).prop_map(|(tag, flags, qp, psn)| Base {
+    (any::<u16>(), any::<[bool; 4]>(), 0u32..1 << 24, any::<[u32; 2]>()).prop_map(|(tag, flags, qp, [psn, ticks])| Base {
         tag,
+        timestamp: Timestamp::from_ticks(ticks),
         solicited: flags[0],
         ack_request: flags[1],
         fecn: flags[2],
@@ -32,7 +34,7 @@ fn position() -> impl Strategy<Value = Position> {
 
 fn kind() -> impl Strategy<Value = AckKind> {
     prop_oneof![
-        Just(AckKind::Ack),
+        (0u32..40_000).prop_map(|receives| AckKind::Ack(Credits::of(receives))),
         (0u8..32).prop_map(AckKind::ReceiverNotReady),
         Just(AckKind::Nak(NakCode::SequenceError)),
         Just(AckKind::Nak(NakCode::InvalidRequest)),
@@ -42,8 +44,13 @@ fn kind() -> impl Strategy<Value = AckKind> {
 }
 
 fn ack() -> impl Strategy<Value = Ack> {
-    (kind(), 0u32..1 << 24, proptest::option::of((any::<u32>(), proptest::collection::vec(any::<u64>(), 0..=16))))
-        .prop_map(|(kind, msn, sack)| Ack { kind, msn, sack: sack.map(|(psn, words)| Sack::new(Psn::new(psn), &words)) })
+    (kind(), 0u32..1 << 24, any::<(u32, u16, u16)>(), proptest::option::of((any::<u32>(), proptest::collection::vec(any::<u64>(), 0..=16))))
+        .prop_map(|(kind, msn, (ticks, held, marked), sack)| Ack {
+            kind,
+            msn,
+            echo: Echo { timestamp: Timestamp::from_ticks(ticks), held, marked },
+            sack: sack.map(|(psn, words)| Sack::new(Psn::new(psn), &words)),
+        })
 }
 
 fn round_trip(packet: &Packet<'_>) {
@@ -55,9 +62,13 @@ fn round_trip(packet: &Packet<'_>) {
 
 proptest! {
     #[test]
-    fn a_send_survives_the_round_trip(base in base(), tagged: bool, position in position(), recv_sn: u32, offset: u32, imm: Option<u32>, payload: Vec<u8>) {
-        let imm = imm.filter(|_| position.ends());
-        round_trip(&Packet { eth: eth(tagged), base, body: Body::Send { position, recv_sn, offset, imm, payload: &payload } });
+    fn a_send_survives_the_round_trip(base in base(), tagged: bool, position in position(), recv_sn: u32, offset: u32, extra: Option<(bool, u32)>, payload: Vec<u8>) {
+        let tail = match extra.filter(|_| position.ends()) {
+            None => Tail::None,
+            Some((true, imm)) => Tail::Immediate(imm),
+            Some((false, rkey)) => Tail::Invalidate(rkey),
+        };
+        round_trip(&Packet { eth: eth(tagged), base, body: Body::Send { position, recv_sn, offset, tail, payload: &payload } });
     }
 
     #[test]
@@ -67,8 +78,25 @@ proptest! {
     }
 
     #[test]
+    fn reads_and_atomics_survive_the_round_trip(base in base(), position in position(), read_sn: u32, awaited: u32, va: u64, keys: [u32; 2], values: [u64; 3], payload: Vec<u8>) {
+        let (rkey, length, awaited) = (keys[0], keys[1], Psn::new(awaited));
+        let swap = AtomicOp::CompareSwap { compare: values[0], swap: values[1] };
+        for body in [
+            Body::ReadRequest { read_sn, awaited, va, rkey, length },
+            Body::ReadResponse { position, read_sn, offset: length, payload: &payload },
+            Body::Atomic { read_sn, awaited, va, rkey, op: swap },
+            Body::Atomic { read_sn, awaited, va, rkey, op: AtomicOp::FetchAdd { add: values[2] } },
+            Body::AtomicResponse { read_sn, original: values[0] },
+            Body::CongestionNotification,
+        ] {
+            round_trip(&Packet { eth: eth(false), base, body });
+        }
+    }
+
+    #[test]
     fn an_acknowledgement_survives_the_round_trip(base in base(), ack in ack()) {
         round_trip(&Packet { eth: eth(false), base, body: Body::Ack(ack) });
+        round_trip(&Packet { eth: eth(false), base, body: Body::ReadAck(ack) });
     }
 
     #[test]
@@ -85,20 +113,20 @@ proptest! {
     #[test]
     fn any_bytes_are_a_packet_or_a_drop_reason(mut frame in proptest::collection::vec(any::<u8>(), 0..200), steer: bool) {
         if steer && frame.len() > 20 {
-            frame[12..18].copy_from_slice(&[0x88, 0xb5, 0x57, 0x46, 1, 0]);
+            frame[12..18].copy_from_slice(&[0x88, 0xb5, 0x57, 0x46, 2, 0]);
         }
         let _ = Packet::parse(&frame);
         let _ = StopMessage::parse(&frame);
     }
 
     #[test]
-    fn one_flipped_bit_is_noticed_unless_a_switch_may_flip_it(payload: [u8; 40], bit in 0usize..(14 + 8 + 12 + 16 + 40 + 4) * 8) {
+    fn one_flipped_bit_is_noticed_unless_a_switch_may_flip_it(payload: [u8; 40], bit in 0usize..(14 + 12 + 12 + 16 + 40 + 4) * 8) {
         let body = Body::Write { position: Position::Only, va: 1, rkey: 2, length: 40, imm: None, payload: &payload };
-        let base = Base { tag: 9, solicited: false, ack_request: true, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
+        let base = Base { tag: 9, timestamp: Timestamp::default(), solicited: false, ack_request: true, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
         let mut frame = [0; 200];
         let len = Packet { eth: eth(false), base, body }.emit(&mut frame).expect("fits");
         frame[bit / 8] ^= 1 << (bit % 8);
-        let congestion = bit / 8 == 14 + 8 + 4;
+        let congestion = bit / 8 == 14 + 12 + 4;
         let ethertype = (12..14).contains(&(bit / 8));
         prop_assert_eq!(Packet::parse(&frame[..len]).is_ok(), congestion || ethertype, "bit {}", bit);
     }
@@ -113,8 +141,17 @@ proptest! {
 
 #[test]
 fn each_malformation_has_its_own_reason() {
-    let body = Body::Ack(Ack { kind: AckKind::Ack, msn: 1, sack: None });
-    let base = Base { tag: 9, solicited: false, ack_request: false, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
+    let body = Body::Ack(Ack { kind: AckKind::Ack(Credits::UNLIMITED), msn: 1, echo: Echo::default(), sack: None });
+    let base = Base {
+        tag: 9,
+        timestamp: Timestamp::default(),
+        solicited: false,
+        ack_request: false,
+        fecn: false,
+        becn: false,
+        dst_qp: QpNum(7),
+        psn: Psn::new(5),
+    };
     let mut good = [0; 60];
     Packet { eth: eth(false), base, body }.emit(&mut good).expect("fits");
     let parse = |at: usize, value: u8| {
@@ -124,14 +161,23 @@ fn each_malformation_has_its_own_reason() {
     };
     assert_eq!(Packet::parse(&good[..21]), Err(DropReason::Truncated));
     assert_eq!(parse(14, 0), DropReason::ForeignMagic);
-    assert_eq!(parse(16, 2), DropReason::UnsupportedVersion);
+    assert_eq!(parse(16, 1), DropReason::UnsupportedVersion);
     assert_eq!(parse(18, 1), DropReason::Truncated);
     assert_eq!(parse(19, 11), DropReason::BadLength);
-    assert_eq!(parse(34, 3), DropReason::BadIcrc);
-    assert_eq!(Opcode::from_code(0x0c), Err(DropReason::UnknownOpcode));
+    assert_eq!(parse(38, 3), DropReason::BadIcrc);
+    assert_eq!(Opcode::from_code(0x15), Err(DropReason::UnknownOpcode));
     assert_eq!(AckKind::from_syndrome(0x40), Err(DropReason::BadField));
     assert_eq!(StopMessage::parse(&[0x30; 46]), Err(DropReason::UnknownCommand));
     assert_eq!(StopMessage::parse(&[0; 45]), Err(DropReason::BadLength));
+}
+
+#[test]
+fn credits_never_promise_more_than_there_are() {
+    for receives in [0, 1, 5, 7, 1000, 32_768, 100_000] {
+        let told = Credits::of(receives).receives().expect("a number");
+        assert!(told <= receives && (told * 3 / 2 >= receives.min(32_768) || receives < 2), "{receives} {told}");
+    }
+    assert_eq!(Credits::UNLIMITED.receives(), None);
 }
 
 #[test]

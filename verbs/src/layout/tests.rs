@@ -10,8 +10,17 @@ fn list() -> impl Strategy<Value = SgList> {
 fn send_work() -> impl Strategy<Value = SendWork> {
     let op =
         prop_oneof![Just(SendOp::Send), (any::<u64>(), any::<u32>()).prop_map(|(remote_addr, rkey)| SendOp::Write { remote_addr, rkey })];
-    (any::<u64>(), op, any::<Option<u32>>(), any::<bool>(), any::<bool>(), list())
-        .prop_map(|(wr_id, op, imm, signaled, solicited, local)| SendWork { wr_id, op, imm, signaled, solicited, local })
+    (any::<u64>(), op, any::<Option<u32>>(), any::<bool>(), any::<bool>(), list()).prop_map(
+        |(wr_id, op, imm, signaled, solicited, local)| SendWork {
+            wr_id,
+            op,
+            imm,
+            signaled,
+            solicited,
+            fence: false,
+            local: Data::List(local),
+        },
+    )
 }
 
 /// The checks of `SendEntry::decode`, said once more in the plainest way.
@@ -37,7 +46,7 @@ proptest! {
     fn completions_survive_the_round_trip(wr_id: u64, qp: u32, byte_len: u32, imm: Option<u32>, solicited: bool, status in 0u8..10, op in 0u8..4) {
         let status = Status::from_code(status).unwrap();
         let op = CompletionOp::from_code(op).unwrap();
-        let completion = Completion { wr_id, qp: QpNum(qp), status, op, byte_len, imm, solicited };
+        let completion = Completion { wr_id, qp: QpNum(qp), status, op, byte_len, imm, invalidated: None, solicited };
         prop_assert_eq!(CompletionEntry::encode(&completion).decode(), Ok(completion));
     }
 

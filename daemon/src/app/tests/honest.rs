@@ -116,7 +116,7 @@ fn a_long_run_through_short_queues_completes_every_request_once_and_in_order() {
         a.memory.copy_in(next % 8 * 8, &next.to_le_bytes()).unwrap();
         let local = SgList::new(&[a.memory.sge(next % 8 * 8, 8).unwrap()]).unwrap();
         let signaled = next % 3 == 2;
-        match a.qp.post_send(&SendWork { wr_id: next, op: SendOp::Send, imm: None, signaled, solicited: false, local }) {
+        match a.qp.post_send(&SendWork { signaled, ..SendWork::new(next, SendOp::Send, local.into()) }) {
             Ok(()) => next += 1,
             Err(PostError::QueueFull) => {
                 assert!(a.cq.wait(PATIENCE).unwrap(), "no completion with a full queue");

@@ -73,7 +73,7 @@ impl Desk {
         let Ok(AppDone::CqCreated(cq)) = self.act(id, AppAction::CreateCq { ring, wake }) else { panic!("no completion queue") };
         let (send_ring, send_fd) = Consumer::create("sq", DEPTH).unwrap();
         let (recv_ring, recv_fd) = Consumer::create("rq", DEPTH).unwrap();
-        let init = QpInit { send_cq: cq, recv_cq: cq, sq_depth: DEPTH, rq_depth: DEPTH, recovery: None };
+        let init = QpInit::new(cq, DEPTH);
         let Ok(AppDone::QpCreated(qp, 0)) = self.act(id, AppAction::CreateQp { init, send_ring, recv_ring }) else {
             panic!("no queue pair")
         };
@@ -100,7 +100,7 @@ impl Desk {
         let Ok(AppDone::CqCreated(cq)) = self.act(owner.id, AppAction::CreateCq { ring, wake }) else { panic!("no completion queue") };
         let (send_ring, _) = Consumer::create("sq", DEPTH).unwrap();
         let (recv_ring, recv_fd) = Consumer::create("rq", DEPTH).unwrap();
-        let init = QpInit { send_cq: cq, recv_cq: cq, sq_depth: DEPTH, rq_depth: DEPTH, recovery: None };
+        let init = QpInit::new(cq, DEPTH);
         let Ok(AppDone::QpCreated(_, slot)) = self.act(owner.id, AppAction::CreateQp { init, send_ring, recv_ring }) else {
             panic!("no queue pair")
         };

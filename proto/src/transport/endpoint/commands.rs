@@ -10,7 +10,7 @@ use crate::transport::qp::{Agreement, Failure, QpState, QueuePair};
 use crate::transport::region::Right;
 use crate::transport::work::MAX_MESSAGE;
 use crate::transport::{
-    Access, AppId, CommandError, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork, Status,
+    Access, AppId, CommandError, Data, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork, Status,
 };
 use crate::wire::MacAddr;
 use crate::wire::connection::{ConnectionKind, RecoveryOffer, Refusal};
@@ -147,7 +147,7 @@ impl Endpoint {
     pub fn post_send(&mut self, now: Instant, owner: AppId, number: QpNum, work: SendWork) -> Result<(), PostError> {
         let slot = self.owned_slot(owner, number).ok_or(PostError::NoSuchQp)?;
         let len = u32::try_from(work.local.total_len()).ok().filter(|&len| len <= MAX_MESSAGE).ok_or(PostError::TooLong)?;
-        let allowed = self.regions.check_list(owner, &work.local, Right::LocalRead).is_ok();
+        let allowed = self.may_use(owner, &work);
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(PostError::NoSuchQp) };
         match qp.state() {
             QpState::Reset | QpState::Init => return Err(PostError::WrongState),
@@ -163,6 +163,14 @@ impl Endpoint {
         }
         self.touch(slot);
         Ok(())
+    }
+
+    fn may_use(&self, owner: AppId, work: &SendWork) -> bool {
+        let right = if work.op.is_read() { Right::LocalWrite } else { Right::LocalRead };
+        match &work.local {
+            Data::List(list) => self.regions.check_list(owner, list, right).is_ok(),
+            Data::Inline(_) => !work.op.is_read(),
+        }
     }
 
     /// Queues a receive.
@@ -354,6 +362,7 @@ impl Endpoint {
             peer_psn: remote.psn,
             payload: payload_max(self.config.mtu).min(remote.payload_max).max(1),
             window: remote.window.max(1),
+            max_reads: self.config.max_reads.min(remote.responder_resources),
         };
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
             qp.activate(now, &self.config, agreement);

@@ -9,7 +9,7 @@ use crate::transport::region::Memory;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
 use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, Packet};
-use crate::wire::{AckKind, Ethernet, MacAddr};
+use crate::wire::{AckKind, Credits, Echo, Ethernet, MacAddr};
 
 /// How long an application may think about a connection request; its peer gives up long before.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
@@ -30,6 +30,12 @@ impl Endpoint {
         match packet.body {
             Body::Send { .. } | Body::Write { .. } => self.handle_request(now, &packet, memory),
             Body::Ack(ack) => self.handle_ack(now, &packet, &ack),
+            Body::ReadRequest { .. }
+            | Body::Atomic { .. }
+            | Body::ReadResponse { .. }
+            | Body::AtomicResponse { .. }
+            | Body::ReadAck(_)
+            | Body::CongestionNotification => Err(DropReason::UnknownOpcode),
             Body::Connection(message) if packet.base.dst_qp == CONNECTION_QP => self.handle_connection(now, packet.eth.src, &message),
             Body::ForeignConnection(foreign) if packet.base.dst_qp == CONNECTION_QP => self.refuse_version(packet.eth.src, foreign),
             Body::Connection(_) | Body::ForeignConnection(_) => Err(DropReason::UnknownQueuePair),
@@ -231,7 +237,7 @@ impl Endpoint {
 
     fn handle_reply(&mut self, now: Instant, index: usize, message: &ConnectionMessage<'_>) -> Result<(), DropReason> {
         let Some(connection) = self.connections.get_mut(index) else { return Err(DropReason::BadConnectionMessage) };
-        let offered = [Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN].into_iter().find(|&mode| {
+        let offered = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN].into_iter().find(|&mode| {
             let bit = offer_bit(mode);
             message.recovery.0 == bit && connection.recovery.0 & bit != 0
         });
@@ -307,7 +313,7 @@ impl Endpoint {
         let Some(qp) = self.slots[slot].qp.as_deref_mut().filter(|qp| qp.number == number) else { return };
         qp.connection = None;
         if qp.state() == QpState::ReadyToSend {
-            let ack = Ack { kind: AckKind::Ack, msn: 0, sack: None };
+            let ack = Ack { kind: AckKind::Ack(Credits::UNLIMITED), msn: 0, echo: Echo::default(), sack: None };
             // A number that cannot be true acknowledges nothing; the work is then flushed.
             let _ = qp.handle_ack(now, message.psn, &ack, &self.config, &mut self.completions);
         }

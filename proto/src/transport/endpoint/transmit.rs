@@ -1,6 +1,6 @@
 //! What the endpoint sends: connection messages first, then queue pairs in turn, each its answers before its requests.
 
-use crate::time::Instant;
+use crate::time::{Instant, Timestamp};
 use crate::transport::endpoint::{Endpoint, Transmit};
 use crate::transport::qp::{Failure, Outgoing};
 use crate::transport::region::{AccessRefused, Memory};
@@ -94,7 +94,16 @@ fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, ack: Ack) -> Option<
 }
 
 fn emit_connection(config: &EndpointConfig, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
-    let base = Base { tag: 0, solicited: false, ack_request: false, fecn: false, becn: false, dst_qp: CONNECTION_QP, psn: Psn::default() };
+    let base = Base {
+        tag: 0,
+        timestamp: Timestamp::default(),
+        solicited: false,
+        ack_request: false,
+        fecn: false,
+        becn: false,
+        dst_qp: CONNECTION_QP,
+        psn: Psn::default(),
+    };
     let eth = ethernet(config, peer);
     let len = emit_with(out, &eth, &base, &Body::Connection(*message), 0, |_| Ok::<(), AccessRefused>(()))?.ok()?;
     Some(Transmit { len, dst: peer })

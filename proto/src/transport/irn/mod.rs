@@ -50,6 +50,7 @@ impl Profile {
         match recovery {
             Recovery::Irn => Self { loss: LossRule::Recency, keeps_early: true, ack_every_packet: false, rto_adaptive: true },
             Recovery::IrnStrict => Self { loss: LossRule::FirstGap, keeps_early: true, ack_every_packet: true, rto_adaptive: false },
+            Recovery::SelectiveNoSack => Self { loss: LossRule::FirstGap, keeps_early: true, ack_every_packet: false, rto_adaptive: true },
             Recovery::GoBackN => Self { loss: LossRule::GoBackN, keeps_early: false, ack_every_packet: false, rto_adaptive: true },
         }
     }

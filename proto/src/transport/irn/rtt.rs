@@ -35,7 +35,7 @@ impl RttEstimator {
         Self { bounds, smoothed: None, variation: Duration::ZERO, smallest: Duration::MAX }
     }
 
-    /// Takes a sample from a packet that was sent once (Karn's rule).
+    /// Takes a sample.
     pub fn sample(&mut self, rtt: Duration) {
         self.smallest = self.smallest.min(rtt);
         let Some(smoothed) = self.smoothed else {

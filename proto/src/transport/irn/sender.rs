@@ -38,6 +38,8 @@ pub struct Feedback<'a> {
     pub trigger: Option<Psn>,
     /// Bit i: `cumulative + i` has arrived.
     pub bitmap: &'a [u64],
+    /// The round trip that it measures.
+    pub rtt: Option<Duration>,
 }
 
 /// What an acknowledgement changed.
@@ -229,6 +231,9 @@ impl Sender {
     pub fn on_ack(&mut self, now: Instant, feedback: Feedback<'_>) -> Result<Acked, BadAck> {
         let newly = feedback.cumulative.distance_from(self.unacknowledged).filter(|&n| n <= self.in_flight()).ok_or(BadAck)?;
         let duplicate = feedback.trigger.is_some_and(|psn| psn.is_before(feedback.cumulative));
+        if let Some(rtt) = feedback.rtt {
+            self.rtt.sample(rtt);
+        }
         let mut arrivals = Arrivals::default();
         self.take_cumulative(now, newly, &mut arrivals);
         let selective = self.take_selective(now, feedback, &mut arrivals);
@@ -256,20 +261,9 @@ impl Sender {
                 self.note_arrival(now, self.unacknowledged.plus(ahead), highest.is_some_and(|h| h > ahead), arrivals);
             }
         }
-        self.sample_rtt(now, newly);
         self.arrived.advance(newly);
         self.unacknowledged = self.unacknowledged.plus(newly);
         self.first_again = None;
-    }
-
-    /// The newest packet passed by a cumulative acknowledgement gives a sample if it is what the acknowledgement
-    /// answers: neither a filled gap nor its own arrival behind one, known before, came between (Karn's rule).
-    fn sample_rtt(&mut self, now: Instant, newly: u32) {
-        let waited = self.arrived.contains(newly - 1);
-        let resent = (0..newly).any(|ahead| self.sent[self.slot(self.unacknowledged.plus(ahead))].transmissions > 1);
-        if !waited && !resent {
-            self.rtt.sample(now.since(self.sent[self.slot(self.unacknowledged.plus(newly - 1))].at));
-        }
     }
 
     fn take_selective(&mut self, now: Instant, feedback: Feedback<'_>, arrivals: &mut Arrivals) -> u32 {
