@@ -8,6 +8,8 @@
 //! | `responder` | packets to memory and receives |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | `connection` | the life of a connection |
+//! | [`trace`] | the last events of a queue pair |
+//! | `peers` | totals per connected host |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
@@ -15,20 +17,24 @@ mod connection;
 pub mod counters;
 mod endpoint;
 pub mod irn;
+mod peers;
 pub mod psn;
 mod qp;
 pub mod region;
 mod requester;
 mod responder;
 mod timers;
+pub mod trace;
 pub mod work;
 
 pub use counters::{ConnectionCounters, QpCounters};
 pub use endpoint::{Endpoint, QpView, Transmit};
 
+pub use peers::{MAX_PEERS, PeerTotals};
 pub use psn::Psn;
 pub use qp::QpState;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
+pub use trace::{TraceEvent, TraceRecord};
 pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 
 use alloc::vec::Vec;

@@ -6,9 +6,11 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant, Timestamp, earliest};
 use crate::transport::counters::QpCounters;
 use crate::transport::irn::{AckTiming, Acker, Feedback, Pick, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::peers::PeerPlace;
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, Requester, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Refused, Responder, Target};
+use crate::transport::trace::{AckWord, Gate, Trace, TraceEvent};
 use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, Recovery, RecvWork};
 use crate::wire::MacAddr;
@@ -124,6 +126,9 @@ pub(super) struct QueuePair {
     pub(super) counters: QpCounters,
     /// The connection that it belongs to, as an index into the connection manager.
     pub(super) connection: Option<usize>,
+    /// Where its counts go, once it is connected.
+    pub(super) peer: Option<PeerPlace>,
+    pub(super) trace: Trace,
     state: QpState,
     /// What the peer did wrong, if that is why it failed.
     fault: Option<Status>,
@@ -140,6 +145,8 @@ impl QueuePair {
             init,
             counters: QpCounters::default(),
             connection: None,
+            peer: None,
+            trace: Trace::default(),
             state: QpState::Reset,
             fault: None,
             send_queue: SendQueue::new(init.sq_depth),
@@ -199,6 +206,7 @@ impl QueuePair {
 
     /// Both sides agree: sets up the halves.
     pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement) {
+        self.trace.open(now, TraceEvent::Connected { recovery: agreement.recovery });
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
             loss: profile.loss,
@@ -287,7 +295,9 @@ impl QueuePair {
         }
         link.note_arrival(now, base);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
-        match link.responder.handle_request(now, base, body, target) {
+        let outcome = link.responder.handle_request(now, base, body, target);
+        self.trace.note(now, TraceEvent::of_arrival(base.psn, &outcome));
+        match outcome {
             Outcome::Taken { completions: count, messages, early } => {
                 self.count_taken(body, messages, early);
                 self.complete_receives(count, completions);
@@ -333,6 +343,7 @@ impl QueuePair {
     ) -> Result<Option<Status>, DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         link.last_heard = now;
+        self.trace.note(now, TraceEvent::AckReceived { psn: cumulative, says: AckWord::of(ack.kind) });
         self.counters.acks_received += 1;
         self.counters.naks_received += u64::from(!matches!(ack.kind, AckKind::Ack(_)));
         let feedback = Feedback {
@@ -391,7 +402,9 @@ impl QueuePair {
             return None;
         }
         if !link.requester.end_rnr_wait(now) && !link.requester.waits_for_receiver() {
-            match link.requester.sender.on_timeout(now) {
+            let timeout = link.requester.sender.on_timeout(now);
+            self.trace.note_timeout(now, timeout, link.requester.sender.unacknowledged());
+            match timeout {
                 Timeout::Idle | Timeout::LossCheck => {}
                 Timeout::Retransmit => self.counters.timeouts += 1,
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
@@ -433,10 +446,12 @@ impl QueuePair {
 
     /// The next packet to send: refusals and acknowledgements first, then requests.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
+        self.trace.watch(now, self.state);
         let link = self.link.as_mut()?;
         if link.responder.is_due()
             && let Some(answer) = link.poll_answer(now, config)
         {
+            self.trace.note(now, TraceEvent::AckSent { psn: answer.0.psn, says: AckWord::of(answer.1.kind) });
             self.counters.acks_sent += 1;
             self.counters.naks_sent += u64::from(!matches!(answer.1.kind, AckKind::Ack(_)));
             self.counters.rnr_sent += u64::from(matches!(answer.1.kind, AckKind::ReceiverNotReady(_)));
@@ -445,7 +460,10 @@ impl QueuePair {
         if self.state != QpState::ReadyToSend {
             return None;
         }
-        let plan = link.requester.plan(now, &self.send_queue)?;
+        let Some(plan) = link.requester.plan(now, &self.send_queue) else {
+            self.note_held(now);
+            return None;
+        };
         let psn = match plan.pick {
             Pick::New(psn) | Pick::Again { psn, .. } => psn,
         };
@@ -453,10 +471,23 @@ impl QueuePair {
         Some(Outgoing::Request(base, plan))
     }
 
+    /// Nothing can be sent now: keeps what is in the way, if requests wait.
+    fn note_held(&mut self, now: Instant) {
+        let Some(link) = self.link.as_ref().filter(|_| self.send_queue.has_unsent()) else { return };
+        let sender = &link.requester.sender;
+        let gate = match () {
+            () if link.requester.waits_for_receiver() => Gate::ReceiverNotReady,
+            () if sender.in_flight() >= sender.cap() => Gate::Window,
+            () => Gate::Recovery,
+        };
+        self.trace.note(now, TraceEvent::Held(gate));
+    }
+
     /// The packet planned by [`Self::poll`] is built.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
+        self.trace.note(now, TraceEvent::of_pick(plan.pick));
         match plan.pick {
             Pick::New(_) => {
                 self.counters.packets_sent += 1;

@@ -89,6 +89,7 @@ impl Endpoint {
         self.close(now, slot, Failure::FLUSH);
         if let Some(qp) = self.slots[slot].qp.take() {
             self.past.add(&qp.counters);
+            self.release_peer(slot, &qp);
             self.live -= 1;
             self.free.push_back(slot);
         }
@@ -364,7 +365,9 @@ impl Endpoint {
             window: remote.window.max(1),
             max_reads: self.config.max_reads.min(remote.responder_resources),
         };
+        let peer = agreement.peer;
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
+            qp.peer.get_or_insert_with(|| self.peers.admit(peer));
             qp.activate(now, &self.config, agreement);
         }
         debug_assert!(self.slots[slot].qp.as_ref().is_some_and(|qp| slot_of(qp.number) == slot));

@@ -1,10 +1,11 @@
 //! The endpoint: all queue pairs, regions and connections of one host.
 //!
-//! Three files, by kind of method: [`commands`] (what applications ask), [`receive`] (frames and deadlines),
-//! [`transmit`] (what goes out). The driver calls `handle_frame` for each frame, `handle_timeout` when
+//! Four files, by kind of method: [`commands`] (what applications ask), [`receive`] (frames and deadlines),
+//! [`transmit`] (what goes out), [`observe`] (what operators see of hosts and events). The driver calls `handle_frame` for each frame, `handle_timeout` when
 //! `poll_timeout` has come, then `poll_transmit` until it has nothing, then drains completions and events.
 
 mod commands;
+mod observe;
 mod receive;
 mod transmit;
 
@@ -20,6 +21,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
+use crate::transport::peers::Peers;
 use crate::transport::qp::{Completions, QpState, QueuePair};
 use crate::transport::region::Regions;
 use crate::transport::timers::Timers;
@@ -103,6 +105,7 @@ pub struct Endpoint {
     connection_counters: ConnectionCounters,
     /// Counts of queue pairs that are gone.
     past: QpCounters,
+    peers: Peers,
     frames_received: u64,
     frames_sent: u64,
 }
@@ -129,6 +132,7 @@ impl Endpoint {
             drops: DropCounts::default(),
             connection_counters: ConnectionCounters::default(),
             past: QpCounters::default(),
+            peers: Peers::new(),
             frames_received: 0,
             frames_sent: 0,
         }

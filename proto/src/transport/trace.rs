@@ -1,0 +1,341 @@
+//! The last events of one queue pair, for whoever asks what it has been doing.
+//!
+//! A ring of [`TRACE_LEN`] records of 16 bytes, allocated when the queue pair connects. Writing is a comparison and a
+//! store. Packets in a row share a record, so that the ring tells of more packets than it has records.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::drops::DropReason;
+use crate::time::{Duration, Instant};
+use crate::transport::irn::{Pick, Timeout};
+use crate::transport::qp::QpState;
+use crate::transport::responder::Outcome;
+use crate::transport::{Psn, Recovery, Status};
+use crate::wire::headers::{AckKind, NakCode};
+
+/// Records that are kept: 1 KiB per connected queue pair. A power of two.
+pub const TRACE_LEN: usize = 64;
+/// Packets that are further apart do not share a record: it tells the time of the first only.
+const RUN: Duration = Duration::from_millis(1);
+
+/// Something that happened to a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRecord {
+    /// When; of packets in a row, the first.
+    pub at: Instant,
+    /// What.
+    pub event: TraceEvent,
+}
+
+const _: () = assert!(size_of::<TraceRecord>() == 16, "a record has grown");
+
+/// What can happen to a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// Both sides agreed on a connection.
+    Connected {
+        /** The recovery mode agreed on. */
+        recovery: Recovery,
+    },
+    /// It is in this state now.
+    State(QpState),
+    /// Request packets went out for the first time.
+    Sent {
+        /** The first of them. */
+        psn: Psn,
+        /** How many in a row. */
+        packets: u16,
+    },
+    /// A request packet went out again.
+    SentAgain {
+        /** Its number. */
+        psn: Psn,
+        /** Why. */
+        cause: Cause,
+    },
+    /// Request packets came in order.
+    Arrived {
+        /** The first of them. */
+        psn: Psn,
+        /** How many in a row. */
+        packets: u16,
+    },
+    /// A request packet came behind a gap.
+    ArrivedEarly {
+        /** Its number. */
+        psn: Psn,
+    },
+    /// A request packet was dropped.
+    Dropped {
+        /** Its number. */
+        psn: Psn,
+        /** Why. */
+        reason: DropReason,
+    },
+    /// A request packet was refused for good: the queue pair fails.
+    Refused {
+        /** Its number. */
+        psn: Psn,
+        /** What the peer is told. */
+        code: NakCode,
+    },
+    /// An answer went out.
+    AckSent {
+        /** Everything before this has arrived. */
+        psn: Psn,
+        /** What it says. */
+        says: AckWord,
+    },
+    /// An answer came.
+    AckReceived {
+        /** Everything before this has arrived there. */
+        psn: Psn,
+        /** What it says. */
+        says: AckWord,
+    },
+    /// Nothing was heard for the retransmission time-out.
+    TimedOut {
+        /** The first packet that is not acknowledged. */
+        psn: Psn,
+    },
+    /// Requests wait, and this holds them back.
+    Held(Gate),
+    /// It failed.
+    Failed(Status),
+}
+
+/// Why a packet goes out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Acknowledgements showed a loss.
+    Loss,
+    /// Nothing was heard for the time-out.
+    Timeout,
+}
+
+impl Cause {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AckWord {
+    /// So far all has arrived.
+    Cumulative,
+    /// A packet is missing, others behind it have arrived.
+    Gap,
+    /// No receive is posted.
+    NotReady,
+    /// Refused for good.
+    Refused(NakCode),
+}
+
+impl AckWord {
+    /// Reduces an acknowledgement to what it says.
+    pub(super) const fn of(kind: AckKind) -> Self {
+        match kind {
+            AckKind::Ack(_) => Self::Cumulative,
+            AckKind::ReceiverNotReady(_) => Self::NotReady,
+            AckKind::Nak(NakCode::SequenceError) => Self::Gap,
+            AckKind::Nak(code) => Self::Refused(code),
+        }
+    }
+}
+
+/// What can hold requests back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// As many packets are in flight as may be.
+    Window,
+    /// The peer has no receive posted and has asked for a delay.
+    ReceiverNotReady,
+    /// A loss has to be recovered first.
+    Recovery,
+}
+
+impl Gate {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::ReceiverNotReady => "receiver not ready",
+            Self::Recovery => "recovery",
+        }
+    }
+}
+
+impl TraceEvent {
+    /// What became of a request packet.
+    pub(super) const fn of_arrival(psn: Psn, outcome: &Outcome) -> Self {
+        match *outcome {
+            Outcome::Taken { early: false, .. } => Self::Arrived { psn, packets: 1 },
+            Outcome::Taken { early: true, .. } => Self::ArrivedEarly { psn },
+            Outcome::Dropped(reason) => Self::Dropped { psn, reason },
+            Outcome::Fatal(code) => Self::Refused { psn, code },
+        }
+    }
+
+    /// A packet went out.
+    pub(super) const fn of_pick(pick: Pick) -> Self {
+        match pick {
+            Pick::New(psn) => Self::Sent { psn, packets: 1 },
+            Pick::Again { psn, timeout } => Self::SentAgain { psn, cause: if timeout { Cause::Timeout } else { Cause::Loss } },
+        }
+    }
+
+    /// Takes `next` in, if it only continues this.
+    fn extend(&mut self, next: &Self) -> bool {
+        match (self, next) {
+            (Self::Sent { psn, packets }, Self::Sent { psn: next, .. })
+            | (Self::Arrived { psn, packets }, Self::Arrived { psn: next, .. })
+                if *packets < u16::MAX && psn.plus(u32::from(*packets)) == *next =>
+            {
+                *packets += 1;
+                true
+            }
+            (Self::Held(gate), Self::Held(next)) => gate == next,
+            _ => false,
+        }
+    }
+}
+
+/// The ring. Empty until [`Trace::open`].
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    ring: Box<[TraceRecord]>,
+    /// Records ever written, modulo 2^32, which is a multiple of the ring's size.
+    written: u32,
+    full: bool,
+    state: Option<QpState>,
+}
+
+impl Trace {
+    /// Begins to keep events.
+    pub(super) fn open(&mut self, now: Instant, event: TraceEvent) {
+        if self.ring.is_empty() {
+            self.ring = vec![TraceRecord { at: now, event }; TRACE_LEN].into_boxed_slice();
+        }
+        self.note(now, event);
+    }
+
+    /// Keeps an event; nothing before [`Self::open`].
+    pub(super) fn note(&mut self, now: Instant, event: TraceEvent) {
+        let (last, next) = (self.place(self.written.wrapping_sub(1)), self.place(self.written));
+        let has_last = self.full || self.written > 0;
+        if let Some(last) = self.ring.get_mut(last)
+            && has_last
+            && now.since(last.at) < RUN
+            && last.event.extend(&event)
+        {
+            return;
+        }
+        let Some(record) = self.ring.get_mut(next) else { return };
+        *record = TraceRecord { at: now, event };
+        self.written = self.written.wrapping_add(1);
+        self.full |= self.place(self.written) == 0;
+    }
+
+    /// Keeps the state, if it is another than last time.
+    pub(super) fn watch(&mut self, now: Instant, state: QpState) {
+        if self.state != Some(state) {
+            self.state = Some(state);
+            self.note(now, TraceEvent::State(state));
+        }
+    }
+
+    /// Keeps what the passing of time meant for the packet that is waited for.
+    pub(super) fn note_timeout(&mut self, now: Instant, timeout: Timeout, psn: Psn) {
+        match timeout {
+            Timeout::Retransmit | Timeout::Exhausted => self.note(now, TraceEvent::TimedOut { psn }),
+            Timeout::Idle | Timeout::LossCheck => {}
+        }
+    }
+
+    /// The kept events, oldest first.
+    pub(super) fn records(&self) -> Vec<TraceRecord> {
+        let (newer, older) = self.ring.split_at(self.place(self.written).min(self.ring.len()));
+        if self.full { [older, newer].concat() } else { newer.to_vec() }
+    }
+
+    const fn place(&self, number: u32) -> usize {
+        number as usize & (TRACE_LEN - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    const fn sent(psn: u32, packets: u16) -> TraceEvent {
+        TraceEvent::Sent { psn: Psn::new(psn), packets }
+    }
+
+    const CONNECTED: TraceEvent = TraceEvent::Connected { recovery: Recovery::Irn };
+
+    fn open() -> Trace {
+        let mut trace = Trace::default();
+        trace.open(at(0), CONNECTED);
+        trace
+    }
+
+    fn events(trace: &Trace) -> Vec<TraceEvent> {
+        trace.records().into_iter().map(|record| record.event).collect()
+    }
+
+    #[test]
+    fn a_queue_pair_that_never_connected_keeps_nothing() {
+        let mut trace = Trace::default();
+        trace.note(at(1), sent(1, 1));
+        assert!(trace.records().is_empty());
+    }
+
+    #[test]
+    fn packets_in_a_row_share_a_record_until_one_is_missing_or_time_has_passed() {
+        let mut trace = open();
+        for psn in [0x00ff_fffe, 0x00ff_ffff, 0, 1, 3, 4] {
+            trace.note(at(5), sent(psn, 1));
+        }
+        trace.note(at(1005), sent(5, 1));
+        trace.note(at(1006), TraceEvent::Arrived { psn: Psn::new(6), packets: 1 });
+        let expected = [CONNECTED, sent(0x00ff_fffe, 4), sent(3, 2), sent(5, 1), TraceEvent::Arrived { psn: Psn::new(6), packets: 1 }];
+        assert_eq!(events(&trace), expected);
+    }
+
+    #[test]
+    fn what_is_asked_again_and_again_is_noted_once() {
+        let mut trace = open();
+        for time in 0..3 {
+            trace.note(at(time), TraceEvent::Held(Gate::Window));
+            trace.watch(at(time), QpState::ReadyToSend);
+        }
+        trace.note(at(4), TraceEvent::Held(Gate::Recovery));
+        let held = TraceEvent::Held(Gate::Window);
+        let state = TraceEvent::State(QpState::ReadyToSend);
+        assert_eq!(events(&trace), [CONNECTED, held, state, held, TraceEvent::Held(Gate::Recovery)]);
+    }
+
+    #[test]
+    fn the_last_events_stay_when_there_are_more_than_fit() {
+        let mut trace = open();
+        for number in 0..1000 {
+            trace.note(at(number), sent(u32::try_from(number).unwrap() * 2, 1));
+            let kept = trace.records();
+            assert_eq!(kept.len(), TRACE_LEN.min(usize::try_from(number).unwrap() + 2));
+            assert_eq!(kept.last().unwrap().at, at(number));
+        }
+        let times: Vec<_> = trace.records().iter().map(|record| record.at).collect();
+        assert_eq!(times, (1000 - 64..1000).map(at).collect::<Vec<_>>());
+    }
+}
