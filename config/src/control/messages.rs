@@ -223,6 +223,34 @@ pub struct QpCounters {
     pub timeouts: u64,
 }
 
+/// The last events of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QpTrace {
+    /// Its number.
+    pub qp: u32,
+    /// Oldest first.
+    pub events: Vec<QpEvent>,
+}
+
+/// Something that happened to a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QpEvent {
+    /// Nanoseconds from the event to the answer; of packets in a row, from the first.
+    pub ago_ns: u64,
+    /// `sent`, `sent_again`, `arrived`, `arrived_early`, `dropped`, `refused`, `ack_sent`, `ack_received`, `timeout`, `held`,
+    /// `connected`, `state` or `failed`.
+    pub event: String,
+    /// The number of the packet, of the first of several, or what an acknowledgement acknowledges up to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub psn: Option<u32>,
+    /// Packets in a row that the event stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u32>,
+    /// Cause, reason, kind or state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
 /// A learned address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbEntry {

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use weft_config::control::{FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
+use weft_config::control::{ControlError, ErrorCode, FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
 use weft_config::model::Words;
 use weft_proto::switch::VoqStatus;
-use weft_proto::transport::{QpState, QpView};
+use weft_proto::transport::{QpNum, QpState, QpView};
 use weft_proto::wire::MacAddr;
 use weft_proto::{Duration, Instant, PortId, switch};
 
@@ -56,6 +56,18 @@ pub(super) fn queues(node: &Node, offset: u64) -> Result<Page<QueueInfo>, Worker
 pub(super) fn queue_pairs(node: &Node, offset: u64) -> Result<Page<QpInfo>, WorkerSilent> {
     let (_, views) = views(node)?;
     Ok(Page::of(views.into_iter().map(|view| queue_pair(node, &view)), offset))
+}
+
+/// One queue pair.
+pub(super) fn queue_pair_of(node: &Node, qp: u32) -> Result<QpInfo, ControlError> {
+    let view = node.worker.ask(move |_, plane| plane.endpoint()?.view_of(QpNum(qp)))?;
+    view.map(|view| queue_pair(node, &view)).ok_or_else(|| no_such_queue_pair(qp))
+}
+
+/// The refusal of a question about a queue pair that does not exist.
+pub(super) fn no_such_queue_pair(qp: u32) -> ControlError {
+    let message = format!("there is no queue pair {qp}: it was closed, or never existed");
+    ControlError::new(ErrorCode::BadRequest, message, "`weftctl qp show` lists those that exist")
 }
 
 /// The hosts that queue pairs are connected to, by address.
@@ -108,7 +120,7 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
     }
 }
 
-const fn state_label(state: QpState) -> &'static str {
+pub(super) const fn state_label(state: QpState) -> &'static str {
     match state {
         QpState::Reset => "reset",
         QpState::Init => "connecting",

@@ -41,6 +41,14 @@ impl Endpoint {
         complete
     }
 
+    /// Sums up the counts of all queue pairs as they are now.
+    pub fn visit_all_peers(&mut self) {
+        if self.peers.cursor() > 0 {
+            self.visit_peers(usize::MAX);
+        }
+        self.visit_peers(usize::MAX);
+    }
+
     /// The sum over all hosts of what [`Self::peer_totals`] tells.
     pub fn visited_counters(&self) -> QpCounters {
         self.peers.totals().fold(QpCounters::default(), |mut sum, totals| {
