@@ -238,8 +238,11 @@ pub struct QpEvent {
     /// Nanoseconds from the event to the answer; of packets in a row, from the first.
     pub ago_ns: u64,
     /// `sent`, `sent_again`, `arrived`, `arrived_early`, `dropped`, `refused`, `ack_sent`, `ack_received`, `timeout`, `held`,
-    /// `connected`, `state` or `failed`.
+    /// `unusable`, `connected`, `state` or `failed`.
     pub event: String,
+    /// Which packets: `requests`, or `responses` to READs and atomics; each has numbers of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
     /// The number of the packet, of the first of several, or what an acknowledgement acknowledges up to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub psn: Option<u32>,

@@ -1,9 +1,9 @@
 //! The last events of a queue pair in the words of the control protocol.
 
 use weft_config::control::{ControlError, QpEvent, QpTrace};
-use weft_config::model::Words;
+use weft_config::model::Words as _;
 use weft_proto::Instant;
-use weft_proto::transport::trace::{AckWord, TRACE_LEN};
+use weft_proto::transport::trace::{AckWord, Stream, TRACE_LEN};
 use weft_proto::transport::{Psn, QpNum, TraceEvent, TraceRecord};
 use weft_proto::wire::NakCode;
 
@@ -20,27 +20,61 @@ pub(super) fn events_of(node: &Node, qp: u32, last: u32) -> Result<QpTrace, Cont
 }
 
 fn event(now: Instant, record: &TraceRecord) -> QpEvent {
-    let of = |event: &str, psn: Option<Psn>, packets: Option<u16>, detail: Option<&str>| QpEvent {
+    let Words { event, stream, psn, packets, detail } = words(record.event);
+    QpEvent {
         ago_ns: now.since(record.at).as_nanos(),
         event: event.to_owned(),
+        stream: stream.map(|stream| stream_word(stream).to_owned()),
         psn: psn.map(Psn::value),
         packets: packets.map(u32::from),
         detail: detail.map(str::to_owned),
-    };
-    match record.event {
-        TraceEvent::Connected { recovery } => of("connected", None, None, Some(recovery.word())),
-        TraceEvent::State(state) => of("state", None, None, Some(state_label(state))),
-        TraceEvent::Sent { psn, packets } => of("sent", Some(psn), Some(packets), None),
-        TraceEvent::SentAgain { psn, cause } => of("sent_again", Some(psn), None, Some(cause.word())),
-        TraceEvent::Arrived { psn, packets } => of("arrived", Some(psn), Some(packets), None),
-        TraceEvent::ArrivedEarly { psn } => of("arrived_early", Some(psn), None, None),
-        TraceEvent::Dropped { psn, reason } => of("dropped", Some(psn), None, Some(reason.label())),
-        TraceEvent::Refused { psn, code } => of("refused", Some(psn), None, Some(nak_word(code))),
-        TraceEvent::AckSent { psn, says } => of("ack_sent", Some(psn), None, ack_word(says)),
-        TraceEvent::AckReceived { psn, says } => of("ack_received", Some(psn), None, ack_word(says)),
-        TraceEvent::TimedOut { psn } => of("timeout", Some(psn), None, None),
-        TraceEvent::Held(gate) => of("held", None, None, Some(gate.word())),
-        TraceEvent::Failed(status) => of("failed", None, None, Some(status.description())),
+    }
+}
+
+/// An event as the protocol tells it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Words {
+    event: &'static str,
+    stream: Option<Stream>,
+    psn: Option<Psn>,
+    packets: Option<u16>,
+    detail: Option<&'static str>,
+}
+
+impl Words {
+    const fn plain(event: &'static str, detail: Option<&'static str>) -> Self {
+        Self { event, stream: None, psn: None, packets: None, detail }
+    }
+
+    const fn packet(event: &'static str, of: Stream, psn: Psn, detail: Option<&'static str>) -> Self {
+        Self { event, stream: Some(of), psn: Some(psn), packets: None, detail }
+    }
+}
+
+fn words(event: TraceEvent) -> Words {
+    use Stream::{Requests, Responses};
+    match event {
+        TraceEvent::Connected { recovery } => Words::plain("connected", Some(recovery.word())),
+        TraceEvent::State(state) => Words::plain("state", Some(state_label(state))),
+        TraceEvent::Sent { of, psn, packets } => Words { packets: Some(packets), ..Words::packet("sent", of, psn, None) },
+        TraceEvent::SentAgain { of, psn, cause } => Words::packet("sent_again", of, psn, Some(cause.word())),
+        TraceEvent::Arrived { of, psn, packets } => Words { packets: Some(packets), ..Words::packet("arrived", of, psn, None) },
+        TraceEvent::ArrivedEarly { psn } => Words::packet("arrived_early", Requests, psn, None),
+        TraceEvent::Dropped { of, psn, reason } => Words::packet("dropped", of, psn, Some(reason.label())),
+        TraceEvent::Refused { psn, code } => Words::packet("refused", Requests, psn, Some(nak_word(code))),
+        TraceEvent::Unusable { psn } => Words::packet("unusable", Responses, psn, None),
+        TraceEvent::AckSent { of, psn, says } => Words::packet("ack_sent", of, psn, ack_word(says)),
+        TraceEvent::AckReceived { of, psn, says } => Words::packet("ack_received", of, psn, ack_word(says)),
+        TraceEvent::TimedOut => Words::plain("timeout", None),
+        TraceEvent::Held(gate) => Words::plain("held", Some(gate.word())),
+        TraceEvent::Failed(status) => Words::plain("failed", Some(status.description())),
+    }
+}
+
+const fn stream_word(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Requests => "requests",
+        Stream::Responses => "responses",
     }
 }
 

@@ -6,6 +6,9 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `reads` | READs and atomics that we asked for |
+//! | `responses` | READs and atomics that we answer |
+//! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | `connection` | the life of a connection |
 //! | [`trace`] | the last events of a queue pair |
@@ -16,13 +19,17 @@
 mod connection;
 pub mod counters;
 mod endpoint;
+mod inbound;
 pub mod irn;
+mod link;
 mod peers;
 pub mod psn;
 mod qp;
+mod reads;
 pub mod region;
 mod requester;
 mod responder;
+mod responses;
 mod timers;
 pub mod trace;
 pub mod work;

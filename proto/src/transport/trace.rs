@@ -11,6 +11,7 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Timeout};
 use crate::transport::qp::QpState;
+use crate::transport::reads::Answered;
 use crate::transport::responder::Outcome;
 use crate::transport::{Psn, Recovery, Status};
 use crate::wire::headers::{AckKind, NakCode};
@@ -41,22 +42,28 @@ pub enum TraceEvent {
     },
     /// It is in this state now.
     State(QpState),
-    /// Request packets went out for the first time.
+    /// Packets went out for the first time.
     Sent {
+        /** Requests or responses. */
+        of: Stream,
         /** The first of them. */
         psn: Psn,
         /** How many in a row. */
         packets: u16,
     },
-    /// A request packet went out again.
+    /// A packet went out again.
     SentAgain {
+        /** Request or response. */
+        of: Stream,
         /** Its number. */
         psn: Psn,
         /** Why. */
         cause: Cause,
     },
-    /// Request packets came in order.
+    /// Packets came: requests in order, or responses.
     Arrived {
+        /** Requests or responses. */
+        of: Stream,
         /** The first of them. */
         psn: Psn,
         /** How many in a row. */
@@ -67,8 +74,10 @@ pub enum TraceEvent {
         /** Its number. */
         psn: Psn,
     },
-    /// A request packet was dropped.
+    /// A packet was dropped.
     Dropped {
+        /** Request or response. */
+        of: Stream,
         /** Its number. */
         psn: Psn,
         /** Why. */
@@ -81,29 +90,50 @@ pub enum TraceEvent {
         /** What the peer is told. */
         code: NakCode,
     },
-    /// An answer went out.
+    /// A response came that fits no question, or for which there is no memory: the queue pair fails.
+    Unusable {
+        /** Its number. */
+        psn: Psn,
+    },
+    /// An acknowledgement went out.
     AckSent {
+        /** What it acknowledges. */
+        of: Stream,
         /** Everything before this has arrived. */
         psn: Psn,
         /** What it says. */
         says: AckWord,
     },
-    /// An answer came.
+    /// An acknowledgement came.
     AckReceived {
+        /** What it acknowledges. */
+        of: Stream,
         /** Everything before this has arrived there. */
         psn: Psn,
         /** What it says. */
         says: AckWord,
     },
     /// Nothing was heard for the retransmission time-out.
-    TimedOut {
-        /** The first packet that is not acknowledged. */
-        psn: Psn,
-    },
+    TimedOut,
     /// Requests wait, and this holds them back.
     Held(Gate),
     /// It failed.
     Failed(Status),
+}
+
+/// The packet streams of a queue pair, each with numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// SEND, WRITE, and what asks for a READ or atomic.
+    Requests,
+    /// What READs and atomics are answered with.
+    Responses,
+}
+
+impl Stream {
+    pub(super) const fn of_responses(responses: bool) -> Self {
+        if responses { Self::Responses } else { Self::Requests }
+    }
 }
 
 /// Why a packet goes out again.
@@ -159,6 +189,8 @@ pub enum Gate {
     ReceiverNotReady,
     /// A loss has to be recovered first.
     Recovery,
+    /// As many READs and atomics are under way as the peer answers at a time, or a fence waits for them.
+    Reads,
 }
 
 impl Gate {
@@ -168,35 +200,45 @@ impl Gate {
             Self::Window => "window",
             Self::ReceiverNotReady => "receiver not ready",
             Self::Recovery => "recovery",
+            Self::Reads => "reads under way",
         }
     }
 }
 
 impl TraceEvent {
     /// What became of a request packet.
-    pub(super) const fn of_arrival(psn: Psn, outcome: &Outcome) -> Self {
+    pub(super) const fn of_request(psn: Psn, outcome: &Outcome) -> Self {
         match *outcome {
-            Outcome::Taken { early: false, .. } => Self::Arrived { psn, packets: 1 },
+            Outcome::Taken { early: false, .. } => Self::Arrived { of: Stream::Requests, psn, packets: 1 },
             Outcome::Taken { early: true, .. } => Self::ArrivedEarly { psn },
-            Outcome::Dropped(reason) => Self::Dropped { psn, reason },
+            Outcome::Dropped(reason) => Self::Dropped { of: Stream::Requests, psn, reason },
             Outcome::Fatal(code) => Self::Refused { psn, code },
         }
     }
 
+    /// What became of a response.
+    pub(super) const fn of_response(psn: Psn, answered: Answered) -> Self {
+        match answered {
+            Answered::Taken => Self::Arrived { of: Stream::Responses, psn, packets: 1 },
+            Answered::Dropped(reason) => Self::Dropped { of: Stream::Responses, psn, reason },
+            Answered::Nonsense | Answered::NoMemory(_) => Self::Unusable { psn },
+        }
+    }
+
     /// A packet went out.
-    pub(super) const fn of_pick(pick: Pick) -> Self {
+    pub(super) const fn of_pick(of: Stream, pick: Pick) -> Self {
         match pick {
-            Pick::New(psn) => Self::Sent { psn, packets: 1 },
-            Pick::Again { psn, timeout } => Self::SentAgain { psn, cause: if timeout { Cause::Timeout } else { Cause::Loss } },
+            Pick::New(psn) => Self::Sent { of, psn, packets: 1 },
+            Pick::Again { psn, timeout } => Self::SentAgain { of, psn, cause: if timeout { Cause::Timeout } else { Cause::Loss } },
         }
     }
 
     /// Takes `next` in, if it only continues this.
     fn extend(&mut self, next: &Self) -> bool {
         match (self, next) {
-            (Self::Sent { psn, packets }, Self::Sent { psn: next, .. })
-            | (Self::Arrived { psn, packets }, Self::Arrived { psn: next, .. })
-                if *packets < u16::MAX && psn.plus(u32::from(*packets)) == *next =>
+            (Self::Sent { of, psn, packets }, Self::Sent { of: stream, psn: next, .. })
+            | (Self::Arrived { of, psn, packets }, Self::Arrived { of: stream, psn: next, .. })
+                if of == stream && *packets < u16::MAX && psn.plus(u32::from(*packets)) == *next =>
             {
                 *packets += 1;
                 true
@@ -251,10 +293,10 @@ impl Trace {
         }
     }
 
-    /// Keeps what the passing of time meant for the packet that is waited for.
-    pub(super) fn note_timeout(&mut self, now: Instant, timeout: Timeout, psn: Psn) {
+    /// Keeps what the passing of time meant.
+    pub(super) fn note_timeout(&mut self, now: Instant, timeout: Timeout) {
         match timeout {
-            Timeout::Retransmit | Timeout::Exhausted => self.note(now, TraceEvent::TimedOut { psn }),
+            Timeout::Retransmit | Timeout::Exhausted => self.note(now, TraceEvent::TimedOut),
             Timeout::Idle | Timeout::LossCheck => {}
         }
     }
@@ -279,7 +321,7 @@ mod tests {
     }
 
     const fn sent(psn: u32, packets: u16) -> TraceEvent {
-        TraceEvent::Sent { psn: Psn::new(psn), packets }
+        TraceEvent::Sent { of: Stream::Requests, psn: Psn::new(psn), packets }
     }
 
     const CONNECTED: TraceEvent = TraceEvent::Connected { recovery: Recovery::Irn };
@@ -308,8 +350,14 @@ mod tests {
             trace.note(at(5), sent(psn, 1));
         }
         trace.note(at(1005), sent(5, 1));
-        trace.note(at(1006), TraceEvent::Arrived { psn: Psn::new(6), packets: 1 });
-        let expected = [CONNECTED, sent(0x00ff_fffe, 4), sent(3, 2), sent(5, 1), TraceEvent::Arrived { psn: Psn::new(6), packets: 1 }];
+        trace.note(at(1006), TraceEvent::Arrived { of: Stream::Requests, psn: Psn::new(6), packets: 1 });
+        let expected = [
+            CONNECTED,
+            sent(0x00ff_fffe, 4),
+            sent(3, 2),
+            sent(5, 1),
+            TraceEvent::Arrived { of: Stream::Requests, psn: Psn::new(6), packets: 1 },
+        ];
         assert_eq!(events(&trace), expected);
     }
 
