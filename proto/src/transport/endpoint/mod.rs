@@ -6,6 +6,7 @@
 
 mod commands;
 mod receive;
+mod shared_stub;
 mod transmit;
 
 #[cfg(test)]
