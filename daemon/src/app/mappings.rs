@@ -3,7 +3,9 @@
 //! A name carries the generation of its place, so that the name of memory that is gone never reaches another
 //! application's memory that came to the same place.
 
-use weft_proto::transport::{AppId, MemId, Memory, MemoryGone};
+use std::sync::atomic::Ordering;
+
+use weft_proto::transport::{AppId, AtomicOp, MemId, Memory, MemoryGone};
 use weft_verbs::shm::Block;
 
 /// Bits of a name that tell the place; the others count generations.
@@ -85,6 +87,17 @@ impl Memory for Mappings {
         self.find(mem)?;
         let (_, block) = self.places.get_mut(index(mem)).and_then(|place| place.mapped.as_mut()).ok_or(MemoryGone)?;
         block.write(offset, data).map_err(|_| MemoryGone)
+    }
+
+    /// In one step, also as the application's own atomic operations see it.
+    fn atomic(&mut self, mem: MemId, offset: u64, op: AtomicOp) -> Result<u64, MemoryGone> {
+        let word = self.find(mem)?.atomic(offset).map_err(|_| MemoryGone)?;
+        Ok(match op {
+            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            AtomicOp::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
+            }
+        })
     }
 }
 

@@ -7,6 +7,7 @@
 mod commands;
 mod observe;
 mod receive;
+mod shared_stub;
 mod transmit;
 
 #[cfg(test)]
