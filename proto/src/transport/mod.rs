@@ -6,6 +6,7 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `ring` | queues that grow, with entries found by position |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | `connection` | the life of a connection |
 //! | [`region`] | keys and access checks |
@@ -20,6 +21,7 @@ mod qp;
 pub mod region;
 mod requester;
 mod responder;
+mod ring;
 mod timers;
 pub mod work;
 
