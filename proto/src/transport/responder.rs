@@ -4,7 +4,6 @@
 //! not reported either: the packet is dropped as if it had been lost, comes again, and is refused in order.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::Instant;
@@ -12,6 +11,7 @@ use crate::transport::inbound::Inbound;
 use crate::transport::irn::{Arrival, Mark};
 use crate::transport::region::{Memory, Regions, Right};
 use crate::transport::responses::{Responses, ResponsesConfig};
+use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::NakCode;
@@ -42,20 +42,18 @@ impl RecvSlot {
 /// The receive queue: a ring of posted receives. Positions are receive sequence numbers (the paper's `recv_WQE_SN`).
 #[derive(Debug)]
 pub(super) struct RecvQueue {
-    slots: Box<[RecvSlot]>,
+    slots: Ring<RecvSlot>,
     depth: u32,
-    head: u32,
-    tail: u32,
 }
 
 impl RecvQueue {
-    pub(super) fn new(depth: u32) -> Self {
-        Self { slots: vec![RecvSlot::default(); (depth.max(1) as usize).next_power_of_two()].into_boxed_slice(), depth, head: 0, tail: 0 }
+    pub(super) const fn new(depth: u32) -> Self {
+        Self { slots: Ring::new(0), depth }
     }
 
     /// Receives posted and not completed.
     pub(super) const fn len(&self) -> u32 {
-        self.tail.wrapping_sub(self.head)
+        self.slots.len()
     }
 
     /// True if no further receive fits.
@@ -65,31 +63,22 @@ impl RecvQueue {
 
     /// Posts a receive. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: RecvWork) {
-        let mask = self.slots.len() - 1;
-        self.slots[self.tail as usize & mask] = RecvSlot { work, ..RecvSlot::default() };
-        self.tail = self.tail.wrapping_add(1);
+        self.slots.push(RecvSlot { work, ..RecvSlot::default() });
     }
 
     /// Takes out the oldest receive.
     pub(super) fn pop(&mut self) -> Option<RecvSlot> {
-        if self.head == self.tail {
-            return None;
-        }
-        let slot = self.slots[self.head as usize & (self.slots.len() - 1)];
-        self.head = self.head.wrapping_add(1);
-        Some(slot)
+        self.slots.pop()
     }
 
     /// True if this is the receive that the next message in order takes, posted or not.
     const fn is_next(&self, recv_sn: u32) -> bool {
-        recv_sn == self.head
+        recv_sn == self.slots.head()
     }
 
     /// The receive with this sequence number, if it is posted and open.
     fn at(&mut self, recv_sn: u32) -> Option<&mut RecvSlot> {
-        let ahead = recv_sn.wrapping_sub(self.head);
-        let mask = self.slots.len() - 1;
-        (ahead < self.len()).then(|| &mut self.slots[recv_sn as usize & mask])
+        self.slots.get_mut(recv_sn)
     }
 }
 
