@@ -18,8 +18,6 @@ use crate::wire::packet::{Base, Body, Tail};
 pub(super) struct SendSlot {
     pub(super) work: SendWork,
     pub(super) len: u32,
-    /// Asked for by the queue pair itself (a sign of life): completes silently.
-    pub(super) internal: bool,
     first: Psn,
     packets: u32,
     packets_sent: u32,
@@ -31,7 +29,6 @@ pub(super) struct SendSlot {
 const EMPTY: SendSlot = SendSlot {
     work: SendWork::new(0, SendOp::Send, Data::EMPTY),
     len: 0,
-    internal: false,
     first: Psn::new(0),
     packets: 0,
     packets_sent: 0,
@@ -86,14 +83,12 @@ pub(super) struct SendQueue {
     slots: Ring<SendSlot>,
     depth: u32,
     cursor: u32,
-    /// Signs of life among the requests.
-    internal: u32,
 }
 
 impl SendQueue {
-    /// Room for `depth` requests and one sign of life.
+    /// Room for `depth` requests.
     pub(super) const fn new(depth: u32) -> Self {
-        Self { slots: Ring::new(0), depth, cursor: 0, internal: 0 }
+        Self { slots: Ring::new(0), depth, cursor: 0 }
     }
 
     /// The request at a position, which has one.
@@ -106,14 +101,9 @@ impl SendQueue {
         self.slots.len()
     }
 
-    /// Of these, the application's.
-    pub(super) const fn posted(&self) -> u32 {
-        self.len() - self.internal
-    }
-
-    /// True if no further request of the application fits.
+    /// True if no further request fits.
     pub(super) const fn is_full(&self) -> bool {
-        self.posted() >= self.depth
+        self.len() >= self.depth
     }
 
     /// Position of the oldest request.
@@ -132,9 +122,8 @@ impl SendQueue {
     }
 
     /// Queues a request of `len` bytes. The caller has checked that it fits.
-    pub(super) fn push(&mut self, work: SendWork, len: u32, internal: bool) {
-        self.internal += u32::from(internal);
-        self.slots.push(SendSlot { work, len, internal, ..EMPTY });
+    pub(super) fn push(&mut self, work: SendWork, len: u32) {
+        self.slots.push(SendSlot { work, len, ..EMPTY });
     }
 
     /// Takes out the oldest request, done or not.
@@ -144,7 +133,6 @@ impl SendQueue {
         if at_cursor {
             self.cursor = self.cursor.wrapping_add(1);
         }
-        self.internal -= u32::from(slot.internal);
         Some(slot)
     }
 
@@ -200,11 +188,13 @@ pub(super) struct Requester {
     /// The receiver was not ready: nothing is sent before this.
     rnr_until: Option<Instant>,
     rnr_retries: u8,
+    /// The peer is to be asked for a sign of life.
+    keepalive: bool,
 }
 
 impl Requester {
     pub(super) fn new(sender: Sender, payload: u32, reads_config: ReadsConfig) -> Self {
-        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0 }
+        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0, keepalive: false }
     }
 
     /// Decides what to send now, and how it looks.
@@ -212,9 +202,10 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
-        let pick = self.sender.pick(now, queue.has_unsent() && self.may_start(queue))?;
-        let (position, index) = self.locate(pick, queue);
-        let slot = queue.slot(position);
+        let keepalive = self.keepalive_may_start(queue);
+        let pick = self.sender.pick(now, keepalive || queue.has_unsent() && self.may_start(queue))?;
+        let (position, index) = self.locate(pick, keepalive, queue);
+        let Some(slot) = queue.slots.get(position) else { return Some(keepalive_plan(pick, position)) };
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
@@ -258,9 +249,25 @@ impl Requester {
         }
     }
 
-    /// Which request, and which of its packets.
-    fn locate(&self, pick: Pick, queue: &SendQueue) -> (u32, u32) {
+    /// True if no packet is in flight and none is asked for yet.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sender.in_flight() == 0 && !self.keepalive
+    }
+
+    /// Asks the peer for a sign of life, unless something else does by then.
+    pub(super) const fn ask_for_life(&mut self) {
+        self.keepalive = true;
+    }
+
+    /// Whether the next packet asks for a sign of life: only between messages, and only if no other packet does.
+    fn keepalive_may_start(&self, queue: &SendQueue) -> bool {
+        self.keepalive && self.sender.in_flight() == 0 && queue.slot(queue.cursor).packets_sent == 0
+    }
+
+    /// Which request, and which of its packets. A sign of life belongs to no request: its position is one that none has.
+    fn locate(&self, pick: Pick, keepalive: bool, queue: &SendQueue) -> (u32, u32) {
         match pick {
+            Pick::New(_) if keepalive => (queue.cursor ^ 1 << 31, 0),
             Pick::New(_) => (queue.cursor, queue.slot(queue.cursor).packets_sent),
             Pick::Again { psn, .. } => {
                 let work = self.sender.work_of(psn);
@@ -272,6 +279,7 @@ impl Requester {
     /// The planned packet is built: state moves on only now.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan, queue: &mut SendQueue) {
         self.sender.on_sent(now, plan.pick, plan.work);
+        self.keepalive = false;
         let Pick::New(psn) = plan.pick else { return };
         let payload = self.payload;
         let Some(slot) = queue.slots.get_mut(plan.work) else { return };
@@ -363,6 +371,21 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+}
+
+/// A sign of life: a WRITE of nothing, which is acknowledged, retried and given up like any other packet.
+const fn keepalive_plan(pick: Pick, position: u32) -> Plan {
+    Plan {
+        pick,
+        body: Body::Write { position: Position::Only, va: 0, rkey: 0, length: 0, imm: None, payload: &[] },
+        payload_len: 0,
+        solicited: false,
+        ack_request: true,
+        data: Data::EMPTY,
+        offset: 0,
+        work: position,
+        recv_sn: 0,
     }
 }
 
