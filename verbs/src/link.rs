@@ -179,11 +179,19 @@ impl Link {
 
     /// Sorts what has arrived, without waiting.
     pub(crate) fn pump(&self) {
-        self.receive_all(&mut self.lock());
+        let mut state = self.lock();
+        if state.reading {
+            // Whoever called us may see the same message again at once: the reader needs the processor first.
+            drop(state);
+            std::thread::yield_now();
+        } else {
+            self.receive_all(&mut state);
+        }
     }
 
+    /// Does nothing while a thread waits in the kernel: it would sleep on, because what it waits for is gone when it looks.
     fn receive_all(&self, state: &mut State) {
-        while !self.is_gone() {
+        while !self.is_gone() && !state.reading {
             match socket::receive(&self.socket, &mut state.buffer) {
                 Ok(Some(received)) => self.sort(state, received),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

@@ -212,7 +212,7 @@ impl TraceEvent {
             Outcome::Taken { early: false, .. } => Self::Arrived { of: Stream::Requests, psn, packets: 1 },
             Outcome::Taken { early: true, .. } => Self::ArrivedEarly { psn },
             Outcome::Dropped(reason) => Self::Dropped { of: Stream::Requests, psn, reason },
-            Outcome::Fatal(code) => Self::Refused { psn, code },
+            Outcome::Fatal { code, .. } => Self::Refused { psn, code },
         }
     }
 
