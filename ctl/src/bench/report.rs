@@ -156,7 +156,7 @@ impl StreamResult {
         let again = self.retransmissions.map_or_else(|| "-".to_owned(), |packets| packets.to_string());
         let Spans { p50_us, p99_us, max_us, .. } = self.latency;
         let (size, messages, bps, mpps) = (self.size, self.messages, bps / 1e9, rate / 1e6);
-        format!("{size:>10} {messages:>10} {peak:>12} {bps:>15.3} {mpps:>9.4} {p50_us:>9.1} {p99_us:>9.1} {max_us:>9.1} {again:>11}")
+        format!("{size:>10} {messages:>10} {peak:>12} {bps:>15.3} {mpps:>9.6} {p50_us:>9.1} {p99_us:>9.1} {max_us:>9.1} {again:>11}")
     }
 
     /// All of it.
@@ -266,13 +266,13 @@ mod tests {
     fn a_row_has_a_value_under_each_name() {
         let row = result(None).row();
         let values: Vec<_> = row.split_whitespace().collect();
-        assert_eq!(values[..5], ["4096", "100", "3.00", "2.000", "0.2000"]);
+        assert_eq!(values[..5], ["4096", "100", "3.00", "2.000", "0.200000"]);
         assert_eq!(values.last(), Some(&"7"));
         assert_eq!(row.chars().count(), HEADER.chars().count());
         let both = Tally { messages: 100_000, bytes: 125_000_000, nanoseconds: 1_000_000_000 };
         let both = result(Some(both.into()));
         let values: Vec<_> = both.row().split_whitespace().map(str::to_owned).collect();
-        assert_eq!(values[2..5], ["4.00", "3.000", "0.3000"], "the sum of both directions");
+        assert_eq!(values[2..5], ["4.00", "3.000", "0.300000"], "the sum of both directions");
         assert!(both.text().contains("together 3.00 Gbit/s"), "{}", both.text());
     }
 
