@@ -94,7 +94,7 @@ fn measurements_that_cannot_be_say_which_option_to_change() {
 #[test]
 fn an_interrupted_measurement_tells_what_there_was_until_then() {
     let (lab, _server) = lossy_lab();
-    let arguments = ["bench", "write", "--to", "b", "--duration", "10m", "--qps", "2", "--json"].map(OsStr::new);
+    let arguments = ["bench", "write", "--to", "b", "--duration", "600s", "--qps", "2", "--json"].map(OsStr::new);
     let measuring = lab.ctl_background("a", &arguments);
     let sent = || lab.json("a", &["counters"])["transport"]["sent_bytes"].as_u64() > Some(1 << 20);
     assert!(within(LONG, sent), "nothing is sent");
@@ -108,7 +108,7 @@ fn an_interrupted_measurement_tells_what_there_was_until_then() {
 #[test]
 fn the_trace_of_a_queue_pair_shows_what_was_sent_again_and_why() {
     let (lab, _server) = lossy_lab();
-    let mut measuring = lab.ctl_background("a", &["bench", "write", "--to", "b", "--duration", "10m"].map(OsStr::new));
+    let mut measuring = lab.ctl_background("a", &["bench", "write", "--to", "b", "--duration", "600s"].map(OsStr::new));
     let queue_pair = || lab.json("a", &["qp", "show"])[0]["qp"].as_u64();
     assert!(within(LONG, || queue_pair().is_some()), "there is no queue pair");
     let qp = queue_pair().unwrap().to_string();
