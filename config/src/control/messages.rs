@@ -186,6 +186,10 @@ pub struct QpInfo {
     pub rttvar_us: Option<u64>,
     /// What went through.
     pub counters: QpCounters,
+    /// Everything that it counts, under the names of the transport (`weft_proto::transport::QpCounters`), nanoseconds where the
+    /// name says so. Only in the answer about one queue pair: lists would grow too long.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// What went through a queue pair, or through all of them. Packets unless the name says bytes.

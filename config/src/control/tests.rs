@@ -137,6 +137,7 @@ fn largest_qp() -> QpInfo {
         srtt_us: Some(max),
         rttvar_us: Some(max),
         counters: serde_json::from_value(serde_json::Value::Object(full)).unwrap(),
+        counts: std::collections::BTreeMap::new(),
     }
 }
 

@@ -9,11 +9,24 @@ use crate::text;
 
 /// Everything about a queue pair, in sections.
 pub(super) fn sections(qp: &QpInfo) -> String {
-    [("connection", indented(connection(qp))), ("window", indented(window(qp))), ("counters", indented(counters(qp)))]
-        .into_iter()
-        .map(|(title, rows)| format!("{title}\n{rows}"))
-        .collect::<Vec<_>>()
-        .join("\n\n")
+    let mut sections = vec![("connection", indented(connection(qp))), ("window", indented(window(qp)))];
+    sections.extend(TOPICS.iter().map(|topic| (*topic, indented(counts(qp, topic)))).filter(|(_, rows)| !rows.is_empty()));
+    sections.into_iter().map(|(title, rows)| format!("{title}\n{rows}")).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What counters are about, in the order shown.
+const TOPICS: [&str; 5] = ["traffic", "loss and recovery", "acknowledgements", "receiver not ready", "other"];
+
+/// What a counter is about, by the words in its name.
+fn topic(name: &str) -> &'static str {
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    match () {
+        () if has(&["rnr"]) => "receiver not ready",
+        () if has(&["retransmit", "timeout", "probe", "duplicate", "early"]) => "loss and recovery",
+        () if has(&["acks", "naks"]) => "acknowledgements",
+        () if has(&["packets", "bytes", "messages"]) => "traffic",
+        () => "other",
+    }
 }
 
 type Rows = Vec<(&'static str, String)>;
@@ -54,10 +67,13 @@ fn window(qp: &QpInfo) -> Rows {
     ]
 }
 
-/// Every counter under the name that `--json` gives it, so that none is forgotten when one is added.
-fn counters(qp: &QpInfo) -> Vec<(String, String)> {
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(qp.counters) else { return Vec::new() };
-    fields.into_iter().map(|(name, value)| (name.replace('_', " "), value.to_string())).collect()
+/// Every counter about `about`, under the daemon's name for it, so that none is forgotten when one is added.
+fn counts(qp: &QpInfo, about: &str) -> Vec<(String, String)> {
+    let row = |(name, count): (&String, &u64)| match name.strip_suffix("_nanos") {
+        Some(name) => (name.replace('_', " "), ago(*count)),
+        None => (name.replace('_', " "), count.to_string()),
+    };
+    qp.counts.iter().filter(|(name, _)| topic(name) == about).map(row).collect()
 }
 
 /// The last events of a queue pair.
@@ -72,6 +88,7 @@ pub(super) fn trace(trace: &QpTrace) -> String {
     lines(&table)
 }
 
+/// A span of time.
 fn ago(nanoseconds: u64) -> String {
     let micros = nanoseconds as f64 / 1000.0;
     if micros < 1e6 { format!("{micros:.1} us") } else { format!("{:.3} s", micros / 1e6) }
@@ -94,7 +111,8 @@ mod tests {
             "qp": 258, "application": 3, "state": "established", "peer": "02:00:00:00:00:0b", "peer_name": "b", "peer_qp": 7,
             "recovery_offered": "irn", "recovery": "go-back-n", "payload": 1400, "window_cap": 256, "in_flight": 12,
             "sq_used": 1, "sq_depth": 32, "rq_used": 2, "rq_depth": 64, "srtt_us": 80, "rttvar_us": 9,
-            "counters": QpCounters { retransmitted_fast: 11, ..QpCounters::default() },
+            "counters": QpCounters::default(),
+            "counts": { "retransmitted_fast": 11, "timeouts": 0, "rnr_sent": 3, "paced_nanos": 1_500, "bytes_sent": 9 },
         }))
         .unwrap()
     }
@@ -106,7 +124,10 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().parse::<u64>().ok());
-        assert_eq!((value("retransmitted fast "), value("timeouts ")), (Some(11), Some(0)));
+        assert_eq!((value("retransmitted fast "), value("timeouts "), value("rnr sent ")), (Some(11), Some(0), Some(3)));
+        let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+        assert!(place("traffic") < place("bytes sent") && place("bytes sent") < place("loss and recovery"), "{text}");
+        assert!(place("other") < place("paced  1.5 us"), "{text}");
         let agreed = sections(&QpInfo { recovery: Some("irn".to_owned()), ..qp() });
         assert!(!agreed.contains("offered"), "{agreed}");
     }

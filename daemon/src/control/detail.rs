@@ -61,7 +61,9 @@ pub(super) fn queue_pairs(node: &Node, offset: u64) -> Result<Page<QpInfo>, Work
 /// One queue pair.
 pub(super) fn queue_pair_of(node: &Node, qp: u32) -> Result<QpInfo, ControlError> {
     let view = node.worker.ask(move |_, plane| plane.endpoint()?.view_of(QpNum(qp)))?;
-    view.map(|view| queue_pair(node, &view)).ok_or_else(|| no_such_queue_pair(qp))
+    let view = view.ok_or_else(|| no_such_queue_pair(qp))?;
+    let counts = view.counters.each().map(|(name, count, _)| (name.to_owned(), count)).collect();
+    Ok(QpInfo { counts, ..queue_pair(node, &view) })
 }
 
 /// The refusal of a question about a queue pair that does not exist.
@@ -117,6 +119,7 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         srtt_us: view.rtt.map(|(rtt, _)| rtt.as_micros()),
         rttvar_us: view.rtt.map(|(_, variation)| variation.as_micros()),
         counters: show::queue_pair_counters(&view.counters),
+        counts: BTreeMap::new(),
     }
 }
 
