@@ -254,7 +254,7 @@ mod tests {
         #[test]
         fn no_total_goes_back_and_nothing_is_lost(steps in proptest::collection::vec((0u8..4, 0..SLOTS, 1u8..100), 0..600)) {
             let mut model = Model::new();
-            let (mut all, mut before) = (0, Vec::new());
+            let (mut all, mut before) = (0, Vec::<(Option<MacAddr>, u64)>::new());
             for (step, slot, number) in steps {
                 match step {
                     0 => model.connect(slot, number),
@@ -267,7 +267,6 @@ mod tests {
                 }
                 let shown = model.shown();
                 for (old, new) in before.iter().zip(&shown) {
-                    let (old, new): (&(Option<MacAddr>, u64), &(Option<MacAddr>, u64)) = (old, new);
                     prop_assert!(old.0 != new.0 || old.1 <= new.1, "{old:?} {new:?}");
                 }
                 before = shown;
