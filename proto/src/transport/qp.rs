@@ -316,7 +316,7 @@ impl QueuePair {
         let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.retransmitted_spurious += u64::from(acked.duplicate);
         if let AckKind::Ack(credits) = ack.kind {
-            link.requester.on_credits(credits, &self.send_queue);
+            link.requester.on_credits(now, credits, &self.send_queue);
         }
         if acked.cumulative > 0 {
             link.requester.on_progress();

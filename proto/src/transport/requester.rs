@@ -14,7 +14,10 @@ use crate::transport::{AppId, Psn};
 use crate::wire::headers::{Credits, Position};
 use crate::wire::packet::{Base, Body, Tail};
 
-/// Chooses the long retransmission time-out: how long to wait for credit.
+/// Without credit we wait four times the long retransmission time-out before we ask: news of a receive comes unasked
+/// and is rarely lost, and asking too early costs a refusal. Each refusal doubles the wait.
+const CREDIT_WAIT_DOUBLINGS: u8 = 2;
+/// Chooses the long retransmission time-out.
 const MANY_IN_FLIGHT: u32 = u32::MAX;
 
 /// A posted work request and its place in the packet stream.
@@ -263,6 +266,8 @@ pub(super) struct Requester {
     rnr_until: Option<Instant>,
     /// The delay that it asked for ends. Without credit we wait longer, until credit comes.
     rnr_earliest: Instant,
+    /// Packets before this were sent before it was found not ready.
+    refused_end: Option<Psn>,
     /// Refusals in a row, and those that count towards giving up.
     rnr_streak: u8,
     rnr_retries: u8,
@@ -280,6 +285,7 @@ impl Requester {
             unacknowledged: 0,
             rnr_until: None,
             rnr_earliest: Instant::ZERO,
+            refused_end: None,
             rnr_streak: 0,
             rnr_retries: 0,
         }
@@ -294,6 +300,9 @@ impl Requester {
         let pick = self.sender.pick(now, has_new)?;
         let (position, index) = self.locate(pick, queue);
         let slot = queue.slot(position);
+        if self.is_refused_again(pick, slot) {
+            return None;
+        }
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
@@ -341,8 +350,13 @@ impl Requester {
             return true;
         }
         let recv_sn = if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn };
-        let wait = self.sender.rtt().timeout(MANY_IN_FLIGHT, 0);
+        let wait = self.credit_wait();
         self.credits.admits(now, recv_sn, self.sender.in_flight() > 0, wait)
+    }
+
+    /// How long to wait for credit before asking.
+    fn credit_wait(&self) -> Duration {
+        self.sender.rtt().timeout(MANY_IN_FLIGHT, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
     }
 
     /// True if nothing follows this request soon: there is no other, or it has no credit.
@@ -353,11 +367,17 @@ impl Requester {
     }
 
     /// The receiver said how many receives there are beyond those that it has acknowledged.
-    pub(super) fn on_credits(&mut self, credits: Credits, queue: &SendQueue) {
+    pub(super) fn on_credits(&mut self, now: Instant, credits: Credits, queue: &SendQueue) {
         let acknowledged = self.oldest_receive(queue);
         self.credits.grant(acknowledged, credits);
-        if self.rnr_until.is_some() && self.credits.covers(acknowledged) {
-            self.rnr_until = self.rnr_until.min(Some(self.rnr_earliest));
+        if self.credits.covers(acknowledged) {
+            self.rnr_until = self.rnr_until.map(|until| until.min(self.rnr_earliest));
+        } else if self.rnr_until.is_none() && self.refused_end.is_some_and(|end| self.sender.unacknowledged().is_before(end)) {
+            // What is in flight was refused with what went before it: no need to ask whether there is room now.
+            let until = now + self.credit_wait();
+            self.rnr_until = Some(until);
+            self.rnr_earliest = now;
+            self.sender.on_receiver_not_ready(until);
         }
     }
 
@@ -380,6 +400,12 @@ impl Requester {
             }
             self.unacknowledged = self.unacknowledged.wrapping_add(1);
         }
+    }
+
+    /// True if a packet need not be sent again yet: there is no receive for it. The oldest in flight goes in any case.
+    fn is_refused_again(&self, pick: Pick, slot: &SendSlot) -> bool {
+        let Pick::Again { psn, .. } = pick else { return false };
+        psn != self.sender.unacknowledged() && slot.consumes_receive() && !self.credits.covers(slot.recv_sn)
     }
 
     /// How a packet looks, but for its payload.
@@ -461,10 +487,11 @@ impl Requester {
         }
         let oldest = self.oldest_receive(queue);
         // Who sends without credit is in no hurry: credit will be announced, and if that is lost, time helps.
-        let wait = self.sender.rtt().timeout(MANY_IN_FLIGHT, self.rnr_streak);
+        let wait = self.credit_wait();
         let until = now + if self.credits.covers(oldest) { delay } else { delay.max(wait) };
         self.rnr_streak = self.rnr_streak.saturating_add(1);
         self.rnr_earliest = now + delay;
+        self.refused_end = Some(self.sender.next_new());
         self.rnr_until = Some(until);
         self.sender.on_receiver_not_ready(until);
         true
