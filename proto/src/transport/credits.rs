@@ -13,6 +13,8 @@ use crate::wire::headers::Credits;
 pub(super) struct CreditGate {
     /// Messages for receives before this may begin; `None` = all.
     limit: Option<u32>,
+    /// The receiver has said something about credits.
+    told: bool,
     /// Without credit: when one packet may go nevertheless.
     probe_at: Option<Instant>,
 }
@@ -21,11 +23,24 @@ impl CreditGate {
     /// The receiver has `credits` receives beyond those for messages before number `acknowledged`. Receives are never
     /// taken back, so the limit only grows.
     pub(super) fn grant(&mut self, acknowledged: u32, credits: Credits) {
+        self.told = true;
         let granted = credits.receives().map(|receives| acknowledged.wrapping_add(receives));
         self.limit = match (self.limit, granted) {
             (Some(old), Some(new)) if is_before(new, old) => Some(old),
             (_, granted) => granted,
         };
+    }
+
+    /// The receiver had nothing for the message for this receive. If it never spoke of credits that is all we know.
+    pub(super) const fn refuse(&mut self, recv_sn: u32) {
+        if !self.told {
+            self.limit = Some(recv_sn);
+        }
+    }
+
+    /// True if the receiver will tell when it has a receive for this message, so that there is no need to ask soon.
+    pub(super) fn will_come(&self, recv_sn: u32) -> bool {
+        self.told && !self.covers(recv_sn)
     }
 
     /// True if the message for this receive has credit.
