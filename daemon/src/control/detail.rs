@@ -129,6 +129,8 @@ pub(super) const fn state_label(state: QpState) -> &'static str {
         QpState::Init => "connecting",
         QpState::ReadyToReceive => "accepting",
         QpState::ReadyToSend => "established",
+        QpState::SendQueueDrain => "draining",
+        QpState::SendQueueError => "send-error",
         QpState::Error => "error",
     }
 }

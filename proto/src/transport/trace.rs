@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Timeout};
-use crate::transport::qp::QpState;
 use crate::transport::reads::Answered;
 use crate::transport::responder::Outcome;
+use crate::transport::state::QpState;
 use crate::transport::{Psn, Recovery, Status};
 use crate::wire::headers::{AckKind, NakCode};
 
