@@ -164,7 +164,7 @@ fn attach_commands() -> Vec<(&'static str, Command)> {
         ("register", Command::RegisterMemory { base: 1 << 40, len: 4096, access: Access::default() }),
         ("deregister", Command::DeregisterMemory { lkey: 7 }),
         ("create_cq", Command::CreateCq { depth: 64 }),
-        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None }),
+        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None, srq: None }),
         ("destroy_qp", Command::DestroyQp { qp }),
         ("listen", Command::Listen { service: 7 }),
         ("connect", Command::Connect { qp, host: String::from("b"), service: 7, private: private.clone() }),

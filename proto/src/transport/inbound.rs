@@ -33,6 +33,15 @@ impl Inbound {
         self.receiver.expected()
     }
 
+    /// True if a packet with this number would be kept.
+    pub(super) fn wants(&self, psn: Psn) -> bool {
+        match self.receiver.classify(psn) {
+            Arrival::Expected => true,
+            Arrival::Early => self.keeps_early,
+            Arrival::Duplicate | Arrival::OutOfWindow => false,
+        }
+    }
+
     /// Where a packet lies; one that is not wanted is answered and dropped.
     pub(super) fn classify(&mut self, now: Instant, base: &Base) -> Result<Arrival, DropReason> {
         let arrival = self.receiver.classify(base.psn);

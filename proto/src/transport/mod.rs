@@ -6,6 +6,8 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `srq` | receives that queue pairs share |
+//! | `ring` | queues that grow, with entries found by position |
 //! | `reads` | READs and atomics that we asked for |
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
@@ -27,6 +29,8 @@ pub mod region;
 mod requester;
 mod responder;
 mod responses;
+mod ring;
+mod srq;
 mod timers;
 pub mod work;
 
@@ -267,9 +271,11 @@ pub enum CommandError {
     NoSuchQp,
     /// No such region, or it belongs to another application.
     NoSuchRegion,
+    /// No such shared receive queue, or it belongs to another application.
+    NoSuchSrq,
     /// No such connection request, or it is another application's.
     NoSuchRequest,
-    /// The queue pair's state does not allow it.
+    /// The state of the queue pair does not allow it, or queue pairs still use the shared receive queue.
     WrongState,
     /// A table is full.
     LimitReached,
@@ -284,9 +290,11 @@ pub enum CommandError {
 pub enum PostError {
     /// No such queue pair, or it belongs to another application.
     NoSuchQp,
+    /// No such shared receive queue, or it belongs to another application.
+    NoSuchSrq,
     /// As many requests as the queue holds are outstanding.
     QueueFull,
-    /// The queue pair is not connected (send), or reset.
+    /// The queue pair is not connected (send), or takes its receives from a shared queue (receive).
     WrongState,
     /// The message is longer than [`work::MAX_MESSAGE`], or has more than 2^23 packets of the connection's size.
     TooLong,

@@ -12,6 +12,7 @@ use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target};
 use crate::transport::responses::ResponsePlan;
+use crate::transport::srq::SharedQueue;
 use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
@@ -215,12 +216,21 @@ impl QueuePair {
             op: slot.completion_op(),
             byte_len: slot.result.byte_len,
             imm: slot.result.tail.immediate(),
-            invalidated: slot.result.tail.invalidated(),
+            // What was flushed made nothing void.
+            invalidated: if matches!(status, Status::Success) { slot.result.tail.invalidated() } else { None },
             solicited: slot.result.solicited,
         }
     }
 
     // ---- events
+
+    /// Before a request packet of the peer is handled: takes what it needs out of the shared receive queue.
+    pub(super) fn take_shared(&mut self, base: &Base, body: &Body<'_>, shared: &mut SharedQueue) {
+        let Some(link) = self.link.as_ref().filter(|_| self.state != QpState::Error) else { return };
+        if let Some(recv_sn) = link.responder.receive_needed(base, body, &self.recv_queue) {
+            shared.hand_over(&mut self.recv_queue, recv_sn);
+        }
+    }
 
     /// A request packet of the peer arrived.
     pub(super) fn handle_request(
@@ -228,7 +238,7 @@ impl QueuePair {
         now: Instant,
         base: &Base,
         body: &Body<'_>,
-        regions: &Regions,
+        regions: &mut Regions,
         memory: &mut impl Memory,
         completions: &mut Completions,
     ) -> Result<(), DropReason> {
@@ -243,7 +253,7 @@ impl QueuePair {
         match link.responder.handle_request(now, base, body, target) {
             Outcome::Taken { completions: count, messages, early } => {
                 self.count_taken(body, messages, early);
-                self.complete_receives(count, completions);
+                self.complete_receives(count, regions, completions);
                 Ok(())
             }
             Outcome::Dropped(reason) => {
@@ -267,9 +277,13 @@ impl QueuePair {
         }
     }
 
-    fn complete_receives(&mut self, count: u32, completions: &mut Completions) {
+    fn complete_receives(&mut self, count: u32, regions: &mut Regions, completions: &mut Completions) {
         for _ in 0..count {
             if let Some(slot) = self.recv_queue.pop() {
+                if let Some(key) = slot.result.tail.invalidated() {
+                    // The key may have gone since the message was placed, by another message or its own application.
+                    let _ = regions.invalidate(self.owner, key);
+                }
                 completions.push_back((self.owner, self.init.recv_cq, self.recv_completion(&slot, Status::Success)));
             }
         }

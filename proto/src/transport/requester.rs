@@ -1,13 +1,13 @@
 //! The requester: work requests to packets.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
+use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, Data, SendOp, SendWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::Position;
@@ -38,6 +38,12 @@ const EMPTY: SendSlot = SendSlot {
     recv_sn: 0,
     read_sn: 0,
 };
+
+impl Default for SendSlot {
+    fn default() -> Self {
+        EMPTY
+    }
+}
 
 impl SendSlot {
     pub(super) const fn completion_op(&self) -> CompletionOp {
@@ -74,43 +80,30 @@ impl SendSlot {
     }
 }
 
-/// The send queue: a ring of posted requests, oldest at `head`; those from `cursor` on still have packets to send.
+/// The send queue: a ring of posted requests; those from `cursor` on still have packets to send.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    slots: Box<[SendSlot]>,
+    slots: Ring<SendSlot>,
     depth: u32,
-    head: u32,
     cursor: u32,
-    tail: u32,
     /// Signs of life among the requests.
     internal: u32,
 }
 
 impl SendQueue {
     /// Room for `depth` requests and one sign of life.
-    pub(super) fn new(depth: u32) -> Self {
-        Self {
-            slots: vec![EMPTY; (depth as usize + 1).next_power_of_two()].into_boxed_slice(),
-            depth,
-            head: 0,
-            cursor: 0,
-            tail: 0,
-            internal: 0,
-        }
+    pub(super) const fn new(depth: u32) -> Self {
+        Self { slots: Ring::new(0), depth, cursor: 0, internal: 0 }
     }
 
+    /// The request at a position, which has one.
     pub(super) fn slot(&self, position: u32) -> &SendSlot {
-        &self.slots[position as usize & (self.slots.len() - 1)]
-    }
-
-    fn slot_mut(&mut self, position: u32) -> &mut SendSlot {
-        let mask = self.slots.len() - 1;
-        &mut self.slots[position as usize & mask]
+        self.slots.get(position).unwrap_or(&EMPTY)
     }
 
     /// Requests posted and not completed.
     pub(super) const fn len(&self) -> u32 {
-        self.tail.wrapping_sub(self.head)
+        self.slots.len()
     }
 
     /// Of these, the application's.
@@ -125,47 +118,42 @@ impl SendQueue {
 
     /// Position of the oldest request.
     pub(super) const fn oldest(&self) -> u32 {
-        self.head
+        self.slots.head()
     }
 
     /// Position of the newest request.
     pub(super) const fn newest(&self) -> u32 {
-        self.tail.wrapping_sub(1)
+        self.slots.tail().wrapping_sub(1)
     }
 
     /// True if requests wait for their first or next packet.
     pub(super) const fn has_unsent(&self) -> bool {
-        self.cursor != self.tail
+        self.cursor != self.slots.tail()
     }
 
     /// Queues a request of `len` bytes. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: SendWork, len: u32, internal: bool) {
         self.internal += u32::from(internal);
-        let tail = self.tail;
-        *self.slot_mut(tail) = SendSlot { work, len, internal, ..EMPTY };
-        self.tail = tail.wrapping_add(1);
+        self.slots.push(SendSlot { work, len, internal, ..EMPTY });
     }
 
     /// Takes out the oldest request, done or not.
     pub(super) fn pop(&mut self) -> Option<SendSlot> {
-        if self.head == self.tail {
-            return None;
-        }
-        let slot = *self.slot(self.head);
-        if self.cursor == self.head {
+        let at_cursor = self.cursor == self.slots.head();
+        let slot = self.slots.pop()?;
+        if at_cursor {
             self.cursor = self.cursor.wrapping_add(1);
         }
-        self.head = self.head.wrapping_add(1);
         self.internal -= u32::from(slot.internal);
         Some(slot)
     }
 
     /// Takes out the oldest request if all its packets lie before `acknowledged`, and it is answered if it is a READ.
     pub(super) fn pop_done(&mut self, acknowledged: Psn, reads: Option<&Reads>) -> Option<SendSlot> {
-        if self.head == self.cursor {
+        if self.oldest() == self.cursor {
             return None;
         }
-        let slot = self.slot(self.head);
+        let slot = self.slot(self.oldest());
         let end = slot.first.plus(slot.packets);
         let answered = !slot.work.op.is_read() || reads.is_some_and(|reads| reads.is_done(slot.read_sn));
         if acknowledged.is_before(end) || !answered { None } else { self.pop() }
@@ -173,10 +161,10 @@ impl SendQueue {
 
     /// The key that the oldest request makes void, if that is what it does and it has its turn.
     pub(super) fn local_invalidate(&self) -> Option<u32> {
-        if self.head != self.cursor || !self.has_unsent() {
+        if self.oldest() != self.cursor || !self.has_unsent() {
             return None;
         }
-        match self.slot(self.head).work.op {
+        match self.slot(self.oldest()).work.op {
             SendOp::LocalInvalidate { key } => Some(key),
             _ => None,
         }
@@ -232,7 +220,7 @@ impl Requester {
         let offset = index * self.payload;
         let last = index + 1 == packets;
         let closing = self.sender.in_flight() + 1 >= self.sender.cap();
-        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position.wrapping_add(1) == queue.tail;
+        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position == queue.newest();
         Some(Plan {
             pick,
             body: self.body_of(pick, slot, Position::of(index, packets), offset, recv_sn),
@@ -286,7 +274,7 @@ impl Requester {
         self.sender.on_sent(now, plan.pick, plan.work);
         let Pick::New(psn) = plan.pick else { return };
         let payload = self.payload;
-        let slot = queue.slot_mut(plan.work);
+        let Some(slot) = queue.slots.get_mut(plan.work) else { return };
         if slot.packets_sent == 0 {
             slot.first = psn;
             slot.packets = slot.request_packets(payload);

@@ -4,7 +4,6 @@
 //! not reported either: the packet is dropped as if it had been lost, comes again, and is refused in order.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::Instant;
@@ -12,6 +11,7 @@ use crate::transport::inbound::Inbound;
 use crate::transport::irn::{Arrival, Mark};
 use crate::transport::region::{Memory, Regions, Right};
 use crate::transport::responses::{Responses, ResponsesConfig};
+use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::NakCode;
@@ -42,20 +42,18 @@ impl RecvSlot {
 /// The receive queue: a ring of posted receives. Positions are receive sequence numbers (the paper's `recv_WQE_SN`).
 #[derive(Debug)]
 pub(super) struct RecvQueue {
-    slots: Box<[RecvSlot]>,
+    slots: Ring<RecvSlot>,
     depth: u32,
-    head: u32,
-    tail: u32,
 }
 
 impl RecvQueue {
-    pub(super) fn new(depth: u32) -> Self {
-        Self { slots: vec![RecvSlot::default(); (depth.max(1) as usize).next_power_of_two()].into_boxed_slice(), depth, head: 0, tail: 0 }
+    pub(super) const fn new(depth: u32) -> Self {
+        Self { slots: Ring::new(0), depth }
     }
 
     /// Receives posted and not completed.
     pub(super) const fn len(&self) -> u32 {
-        self.tail.wrapping_sub(self.head)
+        self.slots.len()
     }
 
     /// True if no further receive fits.
@@ -65,31 +63,27 @@ impl RecvQueue {
 
     /// Posts a receive. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: RecvWork) {
-        let mask = self.slots.len() - 1;
-        self.slots[self.tail as usize & mask] = RecvSlot { work, ..RecvSlot::default() };
-        self.tail = self.tail.wrapping_add(1);
+        self.slots.push(RecvSlot { work, ..RecvSlot::default() });
     }
 
     /// Takes out the oldest receive.
     pub(super) fn pop(&mut self) -> Option<RecvSlot> {
-        if self.head == self.tail {
-            return None;
-        }
-        let slot = self.slots[self.head as usize & (self.slots.len() - 1)];
-        self.head = self.head.wrapping_add(1);
-        Some(slot)
+        self.slots.pop()
     }
 
-    /// True if this is the receive that the next message in order takes, posted or not.
-    const fn is_next(&self, recv_sn: u32) -> bool {
-        recv_sn == self.head
+    /// Number of the receive that the next message in order takes, posted or not.
+    pub(super) const fn next_sn(&self) -> u32 {
+        self.slots.head()
+    }
+
+    /// How far a receive is ahead of the next one in order.
+    pub(super) const fn ahead(&self, recv_sn: u32) -> u32 {
+        recv_sn.wrapping_sub(self.next_sn())
     }
 
     /// The receive with this sequence number, if it is posted and open.
     fn at(&mut self, recv_sn: u32) -> Option<&mut RecvSlot> {
-        let ahead = recv_sn.wrapping_sub(self.head);
-        let mask = self.slots.len() - 1;
-        (ahead < self.len()).then(|| &mut self.slots[recv_sn as usize & mask])
+        self.slots.get_mut(recv_sn)
     }
 }
 
@@ -140,7 +134,7 @@ impl Responder {
             Ok(arrival) => arrival,
             Err(reason) => return Outcome::Dropped(reason),
         };
-        if arrival == Arrival::Expected && !self.has_its_turn(body, &target) {
+        if arrival == Arrival::Expected && !self.has_its_turn(body, &target) || !self.is_plausible(base.psn, body, target.queue) {
             return self.refuse(arrival, Refused::Fatal(NakCode::InvalidRequest));
         }
         let placed = match read_of(body) {
@@ -153,10 +147,23 @@ impl Responder {
         }
     }
 
+    /// A packet some way ahead cannot be for a receive further ahead: each message that takes one has a packet.
+    fn is_plausible(&self, psn: Psn, body: &Body<'_>, queue: &RecvQueue) -> bool {
+        let ahead = psn.distance_from(self.inbound.expected()).unwrap_or(0);
+        receive_of(body).is_none_or(|recv_sn| queue.ahead(recv_sn) <= ahead)
+    }
+
+    /// The receive that a packet needs, if the packet will be looked at.
+    pub(super) fn receive_needed(&self, base: &Base, body: &Body<'_>, queue: &RecvQueue) -> Option<u32> {
+        let recv_sn = receive_of(body)?;
+        let wanted = !self.has_refused() && self.inbound.wants(base.psn) && self.is_plausible(base.psn, body, queue);
+        wanted.then_some(recv_sn)
+    }
+
     /// Receives and READs are numbered in order.
     fn has_its_turn<M>(&self, body: &Body<'_>, target: &Target<'_, M>) -> bool {
         let executed = |read_sn| self.responses.as_ref().map_or(read_sn == 0, |responses| responses.is_next(read_sn));
-        receive_of(body).is_none_or(|recv_sn| target.queue.is_next(recv_sn)) && read_of(body).is_none_or(executed)
+        receive_of(body).is_none_or(|recv_sn| recv_sn == target.queue.next_sn()) && read_of(body).is_none_or(executed)
     }
 
     fn take_read<M>(&mut self, now: Instant, psn: Psn, body: &Body<'_>, target: &Target<'_, M>) -> Result<Mark, Refused> {
@@ -255,6 +262,7 @@ impl<M: Memory> Target<'_, M> {
     fn place(&mut self, body: &Body<'_>, solicited: bool) -> Result<Mark, Refused> {
         match *body {
             Body::Send { position, recv_sn, offset, tail, payload } => {
+                self.check_key(tail)?;
                 let end = self.place_send(recv_sn, offset, payload)?;
                 Ok(if position.ends() {
                     self.close(recv_sn, RecvResult { byte_len: end, tail, solicited, by_write: false })
@@ -276,6 +284,14 @@ impl<M: Memory> Target<'_, M> {
                 })
             }
             _ => Err(Refused::Fatal(NakCode::InvalidRequest)),
+        }
+    }
+
+    /// A key to be made void must open something of ours. That happens only when the message has its turn.
+    fn check_key(&self, tail: Tail) -> Result<(), Refused> {
+        match tail.invalidated() {
+            Some(key) if !self.regions.opens(self.owner, key) => Err(Refused::Fatal(NakCode::RemoteAccess)),
+            _ => Ok(()),
         }
     }
 

@@ -171,7 +171,7 @@ fn depths_out_of_range_are_refused() {
     }
     let cq = weft_verbs::CqId(0);
     for (sq_depth, rq_depth) in [(0, 1), (1 << 15, 1), (1, 1 << 15), (u32::MAX, u32::MAX)] {
-        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None };
+        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None, srq: None };
         assert_eq!(code_of(raw.ask(command, &[]).0).0, ErrorCode::BadArgument, "{sq_depth} {rq_depth}");
     }
 }
@@ -184,17 +184,22 @@ fn what_belongs_to_another_application_is_as_if_it_did_not_exist() {
     let qp = owner.create_qp(&cq, &cq, &weft_verbs::QpOptions::default()).unwrap();
     let region = owner.register(4096, Access::default()).unwrap();
     owner.listen(5).unwrap();
+    let srq = owner.create_srq(8).unwrap();
     let (mut thief, _) = Raw::attach(&world, 0);
     let private = Vec::new();
     let attempts = [
         (Command::DestroyCq { cq: cq.id() }, ErrorCode::BadArgument),
         (Command::DestroyQp { qp: qp.num() }, ErrorCode::NotFound),
+        (Command::DestroySrq { srq: srq.id() }, ErrorCode::NotFound),
+        (Command::SetSrqLimit { srq: srq.id(), limit: 1 }, ErrorCode::NotFound),
+        (Command::Drain { qp: qp.num() }, ErrorCode::NotFound),
+        (Command::Resume { qp: qp.num() }, ErrorCode::NotFound),
         (Command::Disconnect { qp: qp.num() }, ErrorCode::NotFound),
         (Command::Connect { qp: qp.num(), host: "b".into(), service: 1, private }, ErrorCode::NotFound),
         (Command::DeregisterMemory { lkey: region.lkey() }, ErrorCode::NotFound),
         (Command::Listen { service: 5 }, ErrorCode::ServiceInUse),
         (Command::Unlisten { service: 5 }, ErrorCode::NotFound),
-        (Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None }, ErrorCode::BadArgument),
+        (Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, srq: None }, ErrorCode::BadArgument),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![0; 193] }, ErrorCode::BadArgument),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![] }, ErrorCode::NotFound),
     ];

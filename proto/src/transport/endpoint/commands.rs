@@ -16,6 +16,8 @@ use crate::transport::{
 use crate::wire::MacAddr;
 use crate::wire::connection::{ConnectionKind, RecoveryOffer, Refusal};
 
+/// Completions between two batches for which there is always room; more make it grow.
+const USUAL_BATCH: u32 = 256;
 /// Deepest work queue. Bounds what one queue pair may take of memory.
 pub(super) const MAX_DEPTH: u32 = 1 << 16;
 
@@ -43,19 +45,25 @@ impl Endpoint {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, [`CommandError::LimitReached`].
+    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, [`CommandError::NoSuchSrq`], [`CommandError::LimitReached`].
     pub fn create_qp(&mut self, owner: AppId, init: QpInit) -> Result<QpNum, CommandError> {
         if init.sq_depth == 0 || init.sq_depth > MAX_DEPTH || init.rq_depth > MAX_DEPTH {
             return Err(CommandError::BadArgument);
         }
+        if init.srq.is_some_and(|srq| self.shared.get_mut(owner, srq).is_none()) {
+            return Err(CommandError::NoSuchSrq);
+        }
         let slot = self.take_slot().ok_or(CommandError::LimitReached)?;
+        if let Some(shared) = init.srq.and_then(|srq| self.shared.get_mut(owner, srq)) {
+            shared.users += 1;
+        }
         self.live += 1;
         let entry = &mut self.slots[slot];
         entry.generation = entry.generation.wrapping_add(1);
         // The slot is below 2^16 (see `take_slot`).
         let number = QpNum(u32::from(entry.generation) << 16 | u32::try_from(slot).unwrap_or(0));
         entry.qp = Some(Box::new(QueuePair::new(number, owner, init)));
-        self.completions.reserve((init.sq_depth + init.rq_depth) as usize);
+        self.completions.reserve((init.sq_depth + init.rq_depth).min(USUAL_BATCH) as usize);
         Ok(number)
     }
 
@@ -89,6 +97,9 @@ impl Endpoint {
     fn remove_qp(&mut self, now: Instant, slot: usize) {
         self.close(now, slot, Failure::FLUSH);
         if let Some(qp) = self.slots[slot].qp.take() {
+            if let Some(shared) = qp.init.srq.and_then(|srq| self.shared.get_mut(qp.owner, srq)) {
+                shared.users -= 1;
+            }
             self.past.add(&qp.counters);
             self.live -= 1;
             self.free.push_back(slot);
@@ -124,6 +135,7 @@ impl Endpoint {
         for slot in slots {
             self.remove_qp(now, slot);
         }
+        self.shared.release(owner);
         self.listeners.retain(|_, listener| *listener != owner);
         let waiting: Vec<usize> = self
             .connections
@@ -181,6 +193,9 @@ impl Endpoint {
     pub fn post_recv(&mut self, owner: AppId, number: QpNum, work: RecvWork) -> Result<(), PostError> {
         let slot = self.owned_slot(owner, number).ok_or(PostError::NoSuchQp)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(PostError::NoSuchQp) };
+        if qp.init.srq.is_some() {
+            return Err(PostError::WrongState);
+        }
         if qp.recv_queue_is_full() {
             return Err(PostError::QueueFull);
         }

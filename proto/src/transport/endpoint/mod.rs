@@ -1,11 +1,12 @@
 //! The endpoint: all queue pairs, regions and connections of one host.
 //!
-//! Three files, by kind of method: [`commands`] (what applications ask), [`receive`] (frames and deadlines),
+//! By kind of method: [`commands`] and [`shared`] (what applications ask), [`receive`] (frames and deadlines),
 //! [`transmit`] (what goes out). The driver calls `handle_frame` for each frame, `handle_timeout` when
 //! `poll_timeout` has come, then `poll_transmit` until it has nothing, then drains completions and events.
 
 mod commands;
 mod receive;
+mod shared;
 mod shared_stub;
 mod transmit;
 
@@ -23,6 +24,7 @@ use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
 use crate::transport::qp::{Completions, QpState, QueuePair};
 use crate::transport::region::Regions;
+use crate::transport::srq::SharedQueues;
 use crate::transport::timers::Timers;
 use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery};
 use crate::wire::MacAddr;
@@ -95,6 +97,7 @@ pub struct Endpoint {
     /// Slots that may have something to send, served in turn.
     ready: VecDeque<usize>,
     regions: Regions,
+    shared: SharedQueues,
     connections: Connections,
     listeners: BTreeMap<u16, AppId>,
     timers: Timers,
@@ -116,6 +119,7 @@ impl Endpoint {
         let timers = Timers::new(config.max_qps as usize + FIRST_SLOT + connections.limit());
         Self {
             regions: Regions::new(config.max_regions),
+            shared: SharedQueues::new(config.max_srqs),
             connections,
             config,
             rng,

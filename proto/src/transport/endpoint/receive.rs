@@ -71,7 +71,12 @@ impl Endpoint {
         self.confirm_by_traffic(slot);
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let before = qp.state();
-        let result = qp.handle_request(now, &packet.base, &packet.body, &self.regions, memory, &mut self.completions);
+        let shared = qp.init.srq.and_then(|srq| self.shared.get_mut(qp.owner, srq));
+        if let Some(shared) = shared {
+            qp.take_shared(&packet.base, &packet.body, shared);
+            self.events.extend(shared.take_news());
+        }
+        let result = qp.handle_request(now, &packet.base, &packet.body, &mut self.regions, memory, &mut self.completions);
         if before != QpState::Error {
             self.tell_fault(slot);
         }

@@ -1,42 +1,10 @@
-//! Placeholders until the core has shared receive queues and draining.
+//! Placeholders until the core has draining.
 
 use super::Endpoint;
 use crate::time::Instant;
-use crate::transport::{AppId, CommandError, PostError, QpNum, RecvWork, SrqId};
+use crate::transport::{AppId, CommandError, QpNum};
 
 impl Endpoint {
-    /// Not yet.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn create_srq(&mut self, _owner: AppId, _depth: u32) -> Result<SrqId, CommandError> {
-        Err(CommandError::LimitReached)
-    }
-
-    /// Not yet.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn post_srq_recv(&mut self, _owner: AppId, _srq: SrqId, _work: RecvWork) -> Result<(), PostError> {
-        Err(PostError::QueueFull)
-    }
-
-    /// Not yet.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn set_srq_limit(&mut self, _owner: AppId, _srq: SrqId, _limit: u32) -> Result<(), CommandError> {
-        Err(CommandError::BadArgument)
-    }
-
-    /// Not yet.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn destroy_srq(&mut self, _owner: AppId, _srq: SrqId) -> Result<(), CommandError> {
-        Err(CommandError::BadArgument)
-    }
-
     /// Not yet.
     ///
     /// # Errors
