@@ -133,7 +133,11 @@ mod tests {
         let mut mappings = Mappings::default();
         let mem = mappings.insert(AppId(1), Block::map(&fd, 64).unwrap()).unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..ROUNDS).for_each(|_| drop(theirs.atomic(8).unwrap().fetch_add(1, Ordering::Relaxed))));
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    theirs.atomic(8).unwrap().fetch_add(1, Ordering::Relaxed);
+                }
+            });
             let mut swapped = 0;
             for _ in 0..ROUNDS {
                 mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 1 }).unwrap();

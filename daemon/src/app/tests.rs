@@ -3,6 +3,8 @@
 mod dialogue;
 mod honest;
 mod hostile;
+mod shared;
+mod verbs;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -7,7 +7,6 @@
 mod commands;
 mod receive;
 mod shared;
-mod shared_stub;
 mod transmit;
 
 #[cfg(test)]
