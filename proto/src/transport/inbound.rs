@@ -64,6 +64,11 @@ impl Inbound {
         advance
     }
 
+    /// Something other than a packet is to be told.
+    pub(super) fn owe_news(&mut self) {
+        self.acker.owe_news(self.receiver.expected());
+    }
+
     /// Time has passed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.acker.handle_timeout(now, self.receiver.expected());

@@ -6,6 +6,8 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `state` | the states of a queue pair |
+//! | `credits` | what the sender knows of the receiver's receives |
 //! | `srq` | receives that queue pairs share |
 //! | `ring` | queues that grow, with entries found by position |
 //! | `reads` | READs and atomics that we asked for |
@@ -18,6 +20,7 @@
 
 mod connection;
 pub mod counters;
+mod credits;
 mod endpoint;
 mod inbound;
 pub mod irn;
@@ -31,6 +34,7 @@ mod responder;
 mod responses;
 mod ring;
 mod srq;
+mod state;
 mod timers;
 pub mod work;
 
@@ -38,8 +42,8 @@ pub use counters::{ConnectionCounters, QpCounters};
 pub use endpoint::{Endpoint, QpView, Transmit};
 
 pub use psn::Psn;
-pub use qp::QpState;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
+pub use state::QpState;
 pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 
 use alloc::vec::Vec;

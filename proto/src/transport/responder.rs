@@ -14,7 +14,7 @@ use crate::transport::responses::{Responses, ResponsesConfig};
 use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
-use crate::wire::headers::NakCode;
+use crate::wire::headers::{Credits, NakCode};
 use crate::wire::packet::{Base, Body, Tail};
 
 /// A posted receive and what has been learnt about the message in it.
@@ -74,6 +74,11 @@ impl RecvQueue {
     /// Number of the receive that the next message in order takes, posted or not.
     pub(super) const fn next_sn(&self) -> u32 {
         self.slots.head()
+    }
+
+    /// What the sender is told of it.
+    pub(super) fn credits(&self, shared: bool) -> Credits {
+        if shared { Credits::UNLIMITED } else { Credits::of(self.len()) }
     }
 
     /// How far a receive is ahead of the next one in order.
@@ -242,7 +247,7 @@ const fn read_of(body: &Body<'_>) -> Option<u32> {
 }
 
 /// The receive that a packet names.
-const fn receive_of(body: &Body<'_>) -> Option<u32> {
+pub(super) const fn receive_of(body: &Body<'_>) -> Option<u32> {
     match *body {
         Body::Send { recv_sn, .. } | Body::Write { imm: Some((_, recv_sn)), .. } => Some(recv_sn),
         _ => None,

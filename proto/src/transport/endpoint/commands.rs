@@ -7,11 +7,12 @@ use crate::time::Instant;
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
 use crate::transport::link::Agreement;
-use crate::transport::qp::{Failure, QpState, QueuePair};
+use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Right;
+use crate::transport::state::QpState;
 use crate::transport::work::MAX_MESSAGE;
 use crate::transport::{
-    Access, AppId, CommandError, Data, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork, Status,
+    Access, AppId, CommandError, Data, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork,
 };
 use crate::wire::MacAddr;
 use crate::wire::connection::{ConnectionKind, RecoveryOffer, Refusal};
@@ -157,7 +158,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued. On a failed queue pair the request is taken and completes as flushed.
-    pub fn post_send(&mut self, now: Instant, owner: AppId, number: QpNum, work: SendWork) -> Result<(), PostError> {
+    pub fn post_send(&mut self, _now: Instant, owner: AppId, number: QpNum, work: SendWork) -> Result<(), PostError> {
         let slot = self.owned_slot(owner, number).ok_or(PostError::NoSuchQp)?;
         let len = u32::try_from(work.local.total_len()).ok().filter(|&len| len <= MAX_MESSAGE).ok_or(PostError::TooLong)?;
         let allowed = self.may_use(owner, &work);
@@ -166,13 +167,16 @@ impl Endpoint {
             QpState::Reset | QpState::Init => return Err(PostError::WrongState),
             _ if len > qp.longest_message() => return Err(PostError::TooLong),
             _ if qp.send_queue_is_full() => return Err(PostError::QueueFull),
+            QpState::SendQueueError => {
+                qp.flush_send(work, len, &mut self.completions);
+                return Ok(());
+            }
             _ => qp.post_send(work, len),
         }
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
         } else if !allowed {
-            let at_fault = qp.newest_request();
-            self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, at_fault));
+            qp.refuse_request(qp.newest_request());
         }
         self.touch(slot);
         Ok(())
@@ -199,9 +203,11 @@ impl Endpoint {
         if qp.recv_queue_is_full() {
             return Err(PostError::QueueFull);
         }
-        qp.post_recv(work);
+        let tell = qp.post_recv(work);
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
+        } else if tell {
+            self.touch(slot);
         }
         Ok(())
     }
