@@ -276,7 +276,7 @@ fn a_key_of_another_application_opens_nothing_here_or_at_the_peer() {
     let refused = a.cq.next_completion(PATIENCE).unwrap().unwrap();
     assert_eq!((refused.wr_id, refused.status), (1, Status::LocalProtection));
     let event = a.context.next_event(PATIENCE).unwrap();
-    assert_eq!(event, Some(Event::QpFailed { qp: a.qp.num(), status: Status::LocalProtection }));
+    assert_eq!(event, Some(Event::SendQueueFailed { qp: a.qp.num(), status: Status::LocalProtection }));
     drop((a, b));
 
     let (mut a, _b, _) = connected_again(&world);

@@ -107,8 +107,15 @@ fn reads_and_atomics_bring_what_the_peer_has() {
 
 /// How one request on a fresh connection ends. The peer's region has `access`.
 fn outcome(access: Access, post: impl FnOnce(&mut Side, &MemoryRegion) -> Result<(), PostError>) -> (Completion, Side, Side) {
-    let world = World::start();
-    let (mut a, b, _) = connected(&world, &QpOptions::default());
+    outcome_in(&World::start(), access, post)
+}
+
+fn outcome_in(
+    world: &World,
+    access: Access,
+    post: impl FnOnce(&mut Side, &MemoryRegion) -> Result<(), PostError>,
+) -> (Completion, Side, Side) {
+    let (mut a, b, _) = connected(world, &QpOptions::default());
     let there = b.context.register(4096, access).unwrap();
     post(&mut a, &there).unwrap();
     let completion = next(&mut a.cq);
@@ -145,8 +152,9 @@ fn an_atomic_at_an_address_that_is_no_multiple_of_eight_is_invalid() {
 }
 
 #[test]
-fn nothing_is_read_into_memory_that_may_not_be_written() {
-    let (completion, a, _b) = outcome(ALL, |a, there| {
+fn nothing_is_read_into_memory_that_may_not_be_written_and_sending_can_be_resumed() {
+    let world = World::start();
+    let (completion, mut a, mut b) = outcome_in(&world, ALL, |a, there| {
         let read_only = a.context.register(4096, Access::default()).unwrap();
         let posted = a.qp.read(1, &[read_only.sge(0, 8).unwrap()], 0, there.rkey());
         std::mem::forget(read_only);
@@ -154,7 +162,17 @@ fn nothing_is_read_into_memory_that_may_not_be_written() {
     });
     assert_eq!((completion.wr_id, completion.op, completion.status), (1, CompletionOp::Read, Status::LocalProtection));
     let event = a.context.next_event(PATIENCE).unwrap();
-    assert_eq!(event, Some(Event::QpFailed { qp: a.qp.num(), status: Status::LocalProtection }));
+    assert_eq!(event, Some(Event::SendQueueFailed { qp: a.qp.num(), status: Status::LocalProtection }));
+    a.qp.send(2, &[], None).unwrap();
+    assert_eq!(next(&mut a.cq).status, Status::Flushed);
+    // Receiving goes on meanwhile, and sending after this.
+    a.qp.recv(3, &[]).unwrap();
+    b.qp.recv(4, &[]).unwrap();
+    b.qp.send(5, &[], None).unwrap();
+    done(&mut a, 3, CompletionOp::Recv);
+    a.qp.resume().unwrap();
+    a.qp.send(6, &[], None).unwrap();
+    done(&mut a, 6, CompletionOp::Send);
 }
 
 /// Fault class: atomic of length 0 or 7 (transport case 47), at the poster's side.
@@ -211,10 +229,8 @@ fn a_drained_send_queue_begins_nothing_until_it_is_resumed() {
     }
     assert!(matches!(a.qp.resume(), Err(Error::Refused { .. })), "it is not drained");
     a.qp.send_inline(1, b"", None).unwrap();
-    a.qp.drain(PATIENCE).unwrap();
-    // What was begun is done, so its completion is there.
-    assert!(a.cq.wait(Duration::ZERO).unwrap());
     done(&mut a, 1, CompletionOp::Send);
+    a.qp.drain(PATIENCE).unwrap();
     next(&mut b.cq);
     a.qp.send_inline(2, b"", None).unwrap();
     assert_eq!(b.cq.next_completion(Duration::from_millis(20)).unwrap(), None);
