@@ -3,6 +3,7 @@
 mod dialogue;
 mod honest;
 mod hostile;
+mod large;
 mod shared;
 mod verbs;
 

@@ -243,7 +243,10 @@ fn what_belongs_to_another_application_is_as_if_it_did_not_exist() {
         (Command::DeregisterMemory { lkey: region.lkey() }, ErrorCode::NotFound),
         (Command::Listen { service: 5 }, ErrorCode::ServiceInUse),
         (Command::Unlisten { service: 5 }, ErrorCode::NotFound),
-        (Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, srq: None }, ErrorCode::BadArgument),
+        (
+            Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, srq: None },
+            ErrorCode::BadArgument,
+        ),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![0; 193] }, ErrorCode::BadArgument),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![] }, ErrorCode::NotFound),
     ];

@@ -179,7 +179,12 @@ pub(super) fn recv(wr_id: u64) -> RecvEntry {
 
 #[test]
 fn a_request_without_meaning_fails_its_queue_pair_and_each_request_completes_once() {
+    let odd_atomic = SendEntry { wr_id: 7, op: 5, sge_count: 1, ..SendEntry::default() };
     let bad_sends = [
+        odd_atomic,
+        SendEntry { wr_id: 7, op: 3, flags: 16, inline_len: 8, ..SendEntry::default() },
+        SendEntry { wr_id: 7, flags: 16, inline_len: 65, ..SendEntry::default() },
+        SendEntry { wr_id: 7, op: 6, flags: 1, ..SendEntry::default() },
         SendEntry { wr_id: 7, op: 200, ..SendEntry::default() },
         SendEntry { wr_id: 7, sge_count: 255, ..SendEntry::default() },
         SendEntry { wr_id: 7, flags: 0xff, ..SendEntry::default() },
@@ -432,7 +437,7 @@ proptest! {
                 Mischief::Recv(number, bytes) => villain.post_recv(number, &RecvEntry::read_from_bytes(&bytes).unwrap()),
                 Mischief::SendSge(number, sge_count, len, addr) => {
                     let sges = [SgeEntry { addr, len, lkey: if number % 2 == 0 { bystander.lkey } else { villain.lkey } }; 4];
-                    villain.post_send(number, &SendEntry { sge_count, sges, op: sge_count % 2, ..SendEntry::default() });
+                    villain.post_send(number, &SendEntry { sge_count, sges, op: sge_count + u8::from(number % 2 == 0), ..SendEntry::default() });
                 }
                 Mischief::Index(ring, word, value) => {
                     let block = [&villain.send, &villain.recv, &villain.completion_block][usize::from(ring)];

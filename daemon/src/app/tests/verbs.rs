@@ -2,7 +2,7 @@
 
 use weft_verbs::{
     Access, AtomicOp, Completion, CompletionOp, CompletionQueue, Data, Error, Event, Inline, MemoryRegion, PostError, QpOptions, QueuePair,
-    SendOp, SendWork, SgList, SharedReceiveQueue, Status,
+    SendOp, SendWork, SgList, Sge, SharedReceiveQueue, Status,
 };
 
 use super::honest::{SERVICE, Side, connected, side};
@@ -151,6 +151,56 @@ fn an_atomic_at_an_address_that_is_no_multiple_of_eight_is_invalid() {
     }
 }
 
+/// Fault class: transfers of no bytes that need a key, or never end (transport cases 41 and 42).
+#[test]
+fn transfers_of_no_bytes_need_no_key_and_complete() {
+    let world = World::start();
+    let (mut a, mut b, _) = connected(&world, &QpOptions::default());
+    b.qp.recv(7, &[]).unwrap();
+    a.qp.write(1, &[], 0, 0xdead_beef, None).unwrap();
+    a.qp.read(2, &[], 0, 0xdead_beef).unwrap();
+    a.qp.write(3, &[], 0, 0xdead_beef, Some(9)).unwrap();
+    for (wr_id, op) in [(1, CompletionOp::Write), (2, CompletionOp::Read), (3, CompletionOp::Write)] {
+        assert_eq!(done(&mut a, wr_id, op).byte_len, 0);
+    }
+    let told = done(&mut b, 7, CompletionOp::RecvWriteImm);
+    assert_eq!((told.imm, told.byte_len), (Some(9), 0));
+}
+
+/// Fault class: transfers that stop at 8 KiB (transport case 37), and receives of a WRITE with immediate whose length or
+/// kind is wrong (case 49).
+#[test]
+fn lengths_around_eight_kibibytes_cross_in_full_with_every_verb() {
+    let world = World::start();
+    let (mut a, mut b, rkey) = connected(&world, &QpOptions::default());
+    let mut there = b.context.register(1 << 16, ALL).unwrap();
+    let text: Vec<u8> = (0..8193u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+    a.memory.copy_in(0, &text).unwrap();
+    there.copy_in(0, &text).unwrap();
+    let taken = |region: &MemoryRegion, at: u64, len: u32| {
+        let mut out = vec![0; len as usize];
+        region.copy_out(at, &mut out).unwrap();
+        out
+    };
+    for len in [1, 1499, 1500, 4096, 8191, 8192, 8193] {
+        let expected = &text[..len as usize];
+        let piece = [a.memory.sge(0, len).unwrap()];
+        b.qp.recv(1, &[b.memory.sge(0, len).unwrap()]).unwrap();
+        b.qp.recv(2, &[]).unwrap();
+        a.qp.send(3, &piece, None).unwrap();
+        a.qp.write(4, &piece, 20_000, rkey, Some(len)).unwrap();
+        a.qp.read(5, &[a.memory.sge(40_000, len).unwrap()], 0, there.rkey()).unwrap();
+        for (wr_id, op) in [(3, CompletionOp::Send), (4, CompletionOp::Write), (5, CompletionOp::Read)] {
+            assert_eq!(done(&mut a, wr_id, op).byte_len, len);
+        }
+        assert_eq!(done(&mut b, 1, CompletionOp::Recv).byte_len, len);
+        let told = done(&mut b, 2, CompletionOp::RecvWriteImm);
+        assert_eq!((told.imm, told.byte_len), (Some(len), len));
+        assert!(taken(&b.memory, 0, len) == expected && taken(&b.memory, 20_000, len) == expected, "{len}");
+        assert!(taken(&a.memory, 40_000, len) == expected, "{len}");
+    }
+}
+
 #[test]
 fn nothing_is_read_into_memory_that_may_not_be_written_and_sending_can_be_resumed() {
     let world = World::start();
@@ -199,6 +249,8 @@ fn requests_that_make_no_sense_are_refused_when_posted_and_queue_nothing() {
     for (work, expected) in works {
         assert_eq!(side.qp.post_send(&work), Err(PostError::Meaningless(expected)));
     }
+    let long = Data::List(SgList::new(&[Sge { addr: 0, len: u32::MAX, lkey: 1 }; 2]).unwrap());
+    assert_eq!(side.qp.post_send(&plain(read, long)), Err(PostError::TooLong));
     assert_eq!(side.qp.send_inline(1, &[0; 65], None), Err(PostError::TooMuchInline));
     side.qp.send(2, &[], None).unwrap();
     assert_eq!(next(&mut side.cq).wr_id, 2);
