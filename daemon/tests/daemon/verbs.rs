@@ -60,10 +60,13 @@ impl Far {
         let mut qp = self.context.create_qp_with_srq(&self.cq, &self.cq, &self.srq, &QpOptions::default()).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| near.qp.connect("b", SERVICE, b"", PATIENCE).unwrap());
-            match self.context.next_event(PATIENCE).unwrap() {
-                Some(Event::ConnectRequest { request, .. }) => qp.accept(request, b"", PATIENCE).map(drop).unwrap(),
+            let request = std::iter::from_fn(|| self.context.next_event(PATIENCE).unwrap()).find_map(|event| match event {
+                Event::ConnectRequest { request, .. } => Some(request),
+                // The end of an earlier connection, whose failure was told before.
+                Event::Disconnected { .. } => None,
                 other => panic!("{other:?}"),
-            }
+            });
+            qp.accept(request.expect("no request"), b"", PATIENCE).unwrap();
         });
         self.qps.push(qp);
     }
