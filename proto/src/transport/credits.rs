@@ -13,6 +13,8 @@ use crate::wire::headers::Credits;
 pub(super) struct CreditGate {
     /// Messages for receives before this may begin; `None` = all.
     limit: Option<u32>,
+    /// The receiver has said something about credits.
+    told: bool,
     /// Without credit: when one packet may go nevertheless.
     probe_at: Option<Instant>,
 }
@@ -21,11 +23,24 @@ impl CreditGate {
     /// The receiver has `credits` receives beyond those for messages before number `acknowledged`. Receives are never
     /// taken back, so the limit only grows.
     pub(super) fn grant(&mut self, acknowledged: u32, credits: Credits) {
+        self.told = true;
         let granted = credits.receives().map(|receives| acknowledged.wrapping_add(receives));
         self.limit = match (self.limit, granted) {
             (Some(old), Some(new)) if is_before(new, old) => Some(old),
             (_, granted) => granted,
         };
+    }
+
+    /// The receiver had nothing for the message for this receive. If it never spoke of credits that is all we know.
+    pub(super) const fn refuse(&mut self, recv_sn: u32) {
+        if !self.told {
+            self.limit = Some(recv_sn);
+        }
+    }
+
+    /// True if the receiver will tell when it has a receive for this message, so that there is no need to ask soon.
+    pub(super) fn will_come(&self, recv_sn: u32) -> bool {
+        self.told && !self.covers(recv_sn)
     }
 
     /// True if the message for this receive has credit.
@@ -82,5 +97,57 @@ impl CreditsTold {
     /// last word may have been lost.
     pub(super) fn is_news(&self, credits: Credits) -> bool {
         self.waits && self.last != Some(credits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_micros(10);
+
+    fn at(micros: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn a_limit_only_grows_over_the_wrap_and_is_none_before_the_first_word() {
+        let mut gate = CreditGate::default();
+        assert!(gate.covers(0) && gate.covers(u32::MAX));
+        gate.grant(u32::MAX - 1, Credits::of(3));
+        assert!(gate.covers(0) && !gate.covers(1));
+        // An answer that was overtaken.
+        gate.grant(u32::MAX - 1, Credits::of(1));
+        assert!(gate.covers(0) && !gate.covers(1));
+        gate.grant(1, Credits::of(2));
+        assert!(gate.covers(2) && !gate.covers(3));
+        gate.grant(1, Credits::UNLIMITED);
+        assert!(gate.covers(1000));
+    }
+
+    #[test]
+    fn without_credit_a_packet_goes_only_after_a_wait_with_nothing_in_flight() {
+        let mut gate = CreditGate::default();
+        gate.grant(5, Credits::of(0));
+        assert!(!gate.admits(at(0), 5, true, WAIT));
+        assert_eq!(gate.deadline(), None, "what is in flight brings an answer");
+        assert!(!gate.admits(at(1), 5, false, WAIT));
+        assert_eq!(gate.deadline(), Some(at(11)));
+        assert!(!gate.admits(at(10), 5, false, WAIT) && gate.admits(at(11), 5, false, WAIT));
+        assert!(!gate.admits(at(12), 5, true, WAIT) && !gate.admits(at(13), 5, false, WAIT), "one packet, then another wait");
+        gate.grant(5, Credits::of(1));
+        assert!(gate.admits(at(14), 5, true, WAIT) && gate.deadline().is_none());
+    }
+
+    #[test]
+    fn a_sender_that_was_told_of_no_receive_hears_of_each_step_up_until_it_sends() {
+        let mut told = CreditsTold::default();
+        assert!(!told.is_news(Credits::of(1)), "it never asked");
+        told.tell(Credits::of(0));
+        assert!(told.is_news(Credits::of(1)));
+        told.tell(Credits::of(1));
+        assert!(!told.is_news(Credits::of(1)) && told.is_news(Credits::of(2)));
+        told.heard();
+        assert!(!told.is_news(Credits::of(3)));
     }
 }

@@ -118,6 +118,14 @@ impl Link {
         news
     }
 
+    /// The sender is told that there is no receive. One that was posted meanwhile is news.
+    fn note_refused(&mut self, credits: Credits) {
+        if credits.receives().is_some() {
+            self.credits_told.tell(Credits::of(0));
+            self.note_posted(credits);
+        }
+    }
+
     /// An acknowledgement of requests arrived.
     pub(super) fn on_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
         self.last_heard = now;
@@ -177,7 +185,10 @@ impl Link {
         let msn = self.responder.inbound.receiver.msn();
         if let Some(refused) = self.responder.poll_refusal() {
             let kind = match refused {
-                Refused::NotReady => AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros())),
+                Refused::NotReady => {
+                    self.note_refused(credits);
+                    AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros()))
+                }
                 Refused::Fatal(code) => AckKind::Nak(code),
             };
             return Some((self.base(now, self.responder.expected()), Ack { kind, msn, echo, sack: None }));

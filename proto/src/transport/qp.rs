@@ -14,7 +14,7 @@ use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target, receive_
 use crate::transport::responses::ResponsePlan;
 use crate::transport::srq::SharedQueue;
 use crate::transport::state::QpState;
-use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
+use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Event, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
 use crate::wire::packet::{Ack, Base, Body};
@@ -112,7 +112,7 @@ impl QueuePair {
 
     /// Requests and receives outstanding.
     pub(super) const fn outstanding(&self) -> (u32, u32) {
-        (self.send_queue.posted(), self.recv_queue.len())
+        (self.send_queue.len(), self.recv_queue.len())
     }
 
     pub(super) const fn send_queue_is_full(&self) -> bool {
@@ -199,9 +199,7 @@ impl QueuePair {
         loop {
             let status = if self.send_queue.oldest() == at_fault { failure.status } else { Status::Flushed };
             let Some(slot) = self.send_queue.pop() else { break };
-            if !slot.internal {
-                completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, status)));
-            }
+            completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, status)));
         }
     }
 
@@ -261,19 +259,20 @@ impl QueuePair {
         link.note_arrival(now, base);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
-            Outcome::Taken { completions: count, messages, early } => {
+            Outcome::Taken { advance, early } => {
                 if receive_of(body).is_some() {
                     link.note_message();
                 }
-                self.count_taken(body, messages, early);
-                self.complete_receives(count, regions, completions);
+                self.count_taken(body, advance.messages, early);
+                self.complete_receives(advance.completions, regions, completions);
                 Ok(())
             }
             Outcome::Dropped(reason) => {
                 self.counters.duplicates_received += u64::from(reason == DropReason::Duplicate);
                 Err(reason)
             }
-            Outcome::Fatal(code) => {
+            Outcome::Fatal { code, advance } => {
+                self.complete_receives(advance.completions, regions, completions);
                 self.fail(Failure::FLUSH, completions);
                 self.fault = Some(status_of(code));
                 Err(DropReason::AccessRefused)
@@ -316,7 +315,7 @@ impl QueuePair {
         let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.retransmitted_spurious += u64::from(acked.duplicate);
         if let AckKind::Ack(credits) = ack.kind {
-            link.requester.on_credits(credits, &self.send_queue);
+            link.requester.on_credits(now, credits, &self.send_queue);
         }
         if acked.cumulative > 0 {
             link.requester.on_progress();
@@ -335,9 +334,6 @@ impl QueuePair {
     }
 
     fn complete_send(&mut self, slot: &SendSlot, completions: &mut Completions) {
-        if slot.internal {
-            return;
-        }
         self.counters.messages_sent += 1;
         if slot.work.signaled {
             completions.push_back((self.owner, self.init.send_cq, self.send_completion(slot, Status::Success)));
@@ -415,25 +411,21 @@ impl QueuePair {
         None
     }
 
-    /// Asks an idle peer for a sign of life: a write of nothing, which is acknowledged, retried and given up like any other request.
+    /// Asks a silent peer for a sign of life.
     fn keep_alive(&mut self, now: Instant, interval: Duration) {
-        if self.keepalive_deadline(interval).is_none_or(|at| at > now) {
-            return;
+        if self.keepalive_deadline(interval).is_some_and(|at| at <= now)
+            && let Some(link) = &mut self.link
+        {
+            link.requester.ask_for_life();
+            self.counters.keepalives_sent += 1;
         }
-        let op = SendOp::Write { remote_addr: 0, rkey: 0 };
-        let work = SendWork { signaled: false, ..SendWork::new(0, op, Data::EMPTY) };
-        self.send_queue.push_internal(work);
-        self.counters.keepalives_sent += 1;
     }
 
-    /// Requests in flight have their own time-out; the peer's silence matters when there are none.
+    /// Packets in flight have their own time-out; the peer's silence matters when there are none. That is also so while
+    /// a READ waits for its answer: then it is the peer that has the time-out, as long as it lives.
     fn keepalive_deadline(&self, interval: Duration) -> Option<Instant> {
         let link = self.link.as_ref()?;
-        let idle = match self.state {
-            QpState::ReadyToSend => self.send_queue.len() == 0,
-            QpState::SendQueueDrain | QpState::SendQueueError => self.send_queue.is_at_rest(),
-            _ => false,
-        };
+        let idle = self.state.sends() && link.requester.is_idle();
         idle.then(|| link.last_heard() + interval)
     }
 

@@ -14,7 +14,10 @@ use crate::transport::{AppId, Psn};
 use crate::wire::headers::{Credits, Position};
 use crate::wire::packet::{Base, Body, Tail};
 
-/// Chooses the long retransmission time-out: how long to wait for credit.
+/// Without credit we wait four times the long retransmission time-out before we ask: news of a receive comes unasked
+/// and is rarely lost, and asking too early costs a refusal. Each refusal doubles the wait.
+const CREDIT_WAIT_DOUBLINGS: u8 = 2;
+/// Chooses the long retransmission time-out.
 const MANY_IN_FLIGHT: u32 = u32::MAX;
 
 /// A posted work request and its place in the packet stream.
@@ -22,8 +25,6 @@ const MANY_IN_FLIGHT: u32 = u32::MAX;
 pub(super) struct SendSlot {
     pub(super) work: SendWork,
     pub(super) len: u32,
-    /// Asked for by the queue pair itself (a sign of life): completes silently.
-    pub(super) internal: bool,
     first: Psn,
     packets: u32,
     packets_sent: u32,
@@ -37,7 +38,6 @@ pub(super) struct SendSlot {
 const EMPTY: SendSlot = SendSlot {
     work: SendWork::new(0, SendOp::Send, Data::EMPTY),
     len: 0,
-    internal: false,
     first: Psn::new(0),
     packets: 0,
     packets_sent: 0,
@@ -98,16 +98,14 @@ pub(super) struct SendQueue {
     slots: Ring<SendSlot>,
     depth: u32,
     cursor: u32,
-    /// Signs of life among the requests.
-    internal: u32,
     /// Requests that have not begun are held back.
     draining: bool,
 }
 
 impl SendQueue {
-    /// Room for `depth` requests and one sign of life.
+    /// Room for `depth` requests.
     pub(super) const fn new(depth: u32) -> Self {
-        Self { slots: Ring::new(0), depth, cursor: 0, internal: 0, draining: false }
+        Self { slots: Ring::new(0), depth, cursor: 0, draining: false }
     }
 
     /// The request at a position, which has one.
@@ -120,14 +118,9 @@ impl SendQueue {
         self.slots.len()
     }
 
-    /// Of these, the application's.
-    pub(super) const fn posted(&self) -> u32 {
-        self.len() - self.internal
-    }
-
-    /// True if no further request of the application fits.
+    /// True if no further request fits.
     pub(super) const fn is_full(&self) -> bool {
-        self.posted() >= self.depth
+        self.len() >= self.depth
     }
 
     /// Position of the oldest request.
@@ -148,7 +141,7 @@ impl SendQueue {
     /// True if the next packet may be of the request at the cursor, as far as the queue's state goes.
     fn may_continue(&self) -> bool {
         let slot = self.slot(self.cursor);
-        let held = self.draining && slot.packets_sent == 0 && !slot.internal;
+        let held = self.draining && slot.packets_sent == 0;
         self.has_unsent() && !held && slot.fault.is_none()
     }
 
@@ -174,23 +167,6 @@ impl SendQueue {
         self.slots.get(self.oldest())?.fault
     }
 
-    /// Queues a sign of life in front of all requests that have not begun. The caller has checked that none is under way.
-    pub(super) fn push_internal(&mut self, work: SendWork) {
-        let mut at = self.slots.push(EMPTY);
-        while at != self.cursor {
-            let before = at.wrapping_sub(1);
-            let moved = *self.slot(before);
-            if let Some(slot) = self.slots.get_mut(at) {
-                *slot = moved;
-            }
-            at = before;
-        }
-        self.internal += 1;
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = SendSlot { work, internal: true, ..EMPTY };
-        }
-    }
-
     /// Queues a request of `len` bytes. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: SendWork, len: u32) {
         self.slots.push(SendSlot::new(work, len));
@@ -203,7 +179,6 @@ impl SendQueue {
         if at_cursor {
             self.cursor = self.cursor.wrapping_add(1);
         }
-        self.internal -= u32::from(slot.internal);
         Some(slot)
     }
 
@@ -263,9 +238,13 @@ pub(super) struct Requester {
     rnr_until: Option<Instant>,
     /// The delay that it asked for ends. Without credit we wait longer, until credit comes.
     rnr_earliest: Instant,
+    /// Packets before this were sent before it was found not ready.
+    refused_end: Option<Psn>,
     /// Refusals in a row, and those that count towards giving up.
     rnr_streak: u8,
     rnr_retries: u8,
+    /// The peer is to be asked for a sign of life.
+    keepalive: bool,
 }
 
 impl Requester {
@@ -280,8 +259,10 @@ impl Requester {
             unacknowledged: 0,
             rnr_until: None,
             rnr_earliest: Instant::ZERO,
+            refused_end: None,
             rnr_streak: 0,
             rnr_retries: 0,
+            keepalive: false,
         }
     }
 
@@ -290,10 +271,14 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
-        let has_new = self.may_send_new(now, queue);
+        let keepalive = self.keepalive_may_start(queue);
+        let has_new = keepalive || self.may_send_new(now, queue);
         let pick = self.sender.pick(now, has_new)?;
-        let (position, index) = self.locate(pick, queue);
-        let slot = queue.slot(position);
+        let (position, index) = self.locate(pick, keepalive, queue);
+        let Some(slot) = queue.slots.get(position) else { return Some(keepalive_plan(pick, position)) };
+        if self.is_refused_again(pick, slot) {
+            return None;
+        }
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
@@ -341,8 +326,13 @@ impl Requester {
             return true;
         }
         let recv_sn = if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn };
-        let wait = self.sender.rtt().timeout(MANY_IN_FLIGHT, 0);
+        let wait = self.credit_wait();
         self.credits.admits(now, recv_sn, self.sender.in_flight() > 0, wait)
+    }
+
+    /// How long to wait for credit before asking.
+    fn credit_wait(&self) -> Duration {
+        self.sender.rtt().timeout(MANY_IN_FLIGHT, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
     }
 
     /// True if nothing follows this request soon: there is no other, or it has no credit.
@@ -353,11 +343,17 @@ impl Requester {
     }
 
     /// The receiver said how many receives there are beyond those that it has acknowledged.
-    pub(super) fn on_credits(&mut self, credits: Credits, queue: &SendQueue) {
+    pub(super) fn on_credits(&mut self, now: Instant, credits: Credits, queue: &SendQueue) {
         let acknowledged = self.oldest_receive(queue);
         self.credits.grant(acknowledged, credits);
-        if self.rnr_until.is_some() && self.credits.covers(acknowledged) {
-            self.rnr_until = self.rnr_until.min(Some(self.rnr_earliest));
+        if self.credits.covers(acknowledged) {
+            self.rnr_until = self.rnr_until.map(|until| until.min(self.rnr_earliest));
+        } else if self.rnr_until.is_none() && self.refused_end.is_some_and(|end| self.sender.unacknowledged().is_before(end)) {
+            // What is in flight was refused with what went before it: no need to ask whether there is room now.
+            let until = now + self.credit_wait();
+            self.rnr_until = Some(until);
+            self.rnr_earliest = now;
+            self.sender.on_receiver_not_ready(until);
         }
     }
 
@@ -382,6 +378,12 @@ impl Requester {
         }
     }
 
+    /// True if a packet need not be sent again yet: there is no receive for it. The oldest in flight goes in any case.
+    fn is_refused_again(&self, pick: Pick, slot: &SendSlot) -> bool {
+        let Pick::Again { psn, .. } = pick else { return false };
+        psn != self.sender.unacknowledged() && slot.consumes_receive() && !self.credits.covers(slot.recv_sn)
+    }
+
     /// How a packet looks, but for its payload.
     fn body_of(&self, pick: Pick, slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
         let (next_sn, awaited) =
@@ -394,9 +396,25 @@ impl Requester {
         }
     }
 
-    /// Which request, and which of its packets.
-    fn locate(&self, pick: Pick, queue: &SendQueue) -> (u32, u32) {
+    /// True if no packet is in flight and none is asked for yet.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sender.in_flight() == 0 && !self.keepalive
+    }
+
+    /// Asks the peer for a sign of life, unless something else does by then.
+    pub(super) const fn ask_for_life(&mut self) {
+        self.keepalive = true;
+    }
+
+    /// Whether the next packet asks for a sign of life: only between messages, and only if no other packet does.
+    fn keepalive_may_start(&self, queue: &SendQueue) -> bool {
+        self.keepalive && self.sender.in_flight() == 0 && queue.slot(queue.cursor).packets_sent == 0
+    }
+
+    /// Which request, and which of its packets. A sign of life belongs to no request: its position is one that none has.
+    fn locate(&self, pick: Pick, keepalive: bool, queue: &SendQueue) -> (u32, u32) {
         match pick {
+            Pick::New(_) if keepalive => (queue.cursor ^ 1 << 31, 0),
             Pick::New(_) => (queue.cursor, queue.slot(queue.cursor).packets_sent),
             Pick::Again { psn, .. } => {
                 let work = self.sender.work_of(psn);
@@ -408,6 +426,7 @@ impl Requester {
     /// The planned packet is built: state moves on only now.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan, queue: &mut SendQueue) {
         self.sender.on_sent(now, plan.pick, plan.work);
+        self.keepalive = false;
         let Pick::New(psn) = plan.pick else { return };
         let payload = self.payload;
         let Some(slot) = queue.slots.get_mut(plan.work) else { return };
@@ -461,10 +480,12 @@ impl Requester {
         }
         let oldest = self.oldest_receive(queue);
         // Who sends without credit is in no hurry: credit will be announced, and if that is lost, time helps.
-        let wait = self.sender.rtt().timeout(MANY_IN_FLIGHT, self.rnr_streak);
-        let until = now + if self.credits.covers(oldest) { delay } else { delay.max(wait) };
+        let wait = self.credit_wait();
+        let until = now + if self.credits.will_come(oldest) { delay.max(wait) } else { delay };
+        self.credits.refuse(oldest);
         self.rnr_streak = self.rnr_streak.saturating_add(1);
         self.rnr_earliest = now + delay;
+        self.refused_end = Some(self.sender.next_new());
         self.rnr_until = Some(until);
         self.sender.on_receiver_not_ready(until);
         true
@@ -511,6 +532,21 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+}
+
+/// A sign of life: a WRITE of nothing, which is acknowledged, retried and given up like any other packet.
+const fn keepalive_plan(pick: Pick, position: u32) -> Plan {
+    Plan {
+        pick,
+        body: Body::Write { position: Position::Only, va: 0, rkey: 0, length: 0, imm: None, payload: &[] },
+        payload_len: 0,
+        solicited: false,
+        ack_request: true,
+        data: Data::EMPTY,
+        offset: 0,
+        work: position,
+        recv_sn: 0,
     }
 }
 

@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use crate::drops::DropReason;
 use crate::time::Instant;
 use crate::transport::inbound::Inbound;
-use crate::transport::irn::{Arrival, Mark};
+use crate::transport::irn::{Advance, Arrival, Mark};
 use crate::transport::region::{Memory, Regions, Right};
-use crate::transport::responses::{Responses, ResponsesConfig};
+use crate::transport::responses::{Execution, Responses, ResponsesConfig};
 use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
@@ -104,12 +104,12 @@ pub(super) enum Refused {
 /// What became of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Placed; so many receives are complete, in order.
-    Taken { completions: u32, messages: u32, early: bool },
+    /// Placed; the in-order point moved over so much.
+    Taken { advance: Advance, early: bool },
     /// It went no further.
     Dropped(DropReason),
-    /// The next packet in order is at fault: the queue pair fails.
-    Fatal(NakCode),
+    /// The next packet in order is at fault: the queue pair fails, after what came before it.
+    Fatal { code: NakCode, advance: Advance },
 }
 
 /// The receiving half of a connected queue pair.
@@ -178,14 +178,20 @@ impl Responder {
     }
 
     fn take<M: Memory>(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark, target: Target<'_, M>) -> Outcome {
-        let advance = self.inbound.accept(now, arrival, base, mark);
-        if let Some(responses) = &mut self.responses
-            && advance.messages > 0
-            && let Err(code) = responses.execute(self.inbound.expected(), target.owner, target.regions, target.memory)
-        {
-            return self.refuse(Arrival::Expected, Refused::Fatal(code));
+        let (advance, result) = match self.responses.as_deref_mut() {
+            Some(responses) if responses.has_waiting() => {
+                let turns = Execution { responses, owner: target.owner, regions: target.regions, memory: target.memory };
+                self.inbound.accept_in_turns(now, arrival, base, mark, turns)
+            }
+            _ => (self.inbound.accept(now, arrival, base, mark), Ok(())),
+        };
+        match result {
+            Ok(()) => Outcome::Taken { advance, early: arrival == Arrival::Early },
+            Err(code) => {
+                self.refuse(Arrival::Expected, Refused::Fatal(code));
+                Outcome::Fatal { code, advance }
+            }
         }
-        Outcome::Taken { completions: advance.completions, messages: advance.messages, early: arrival == Arrival::Early }
     }
 
     /// Memory that the peer reads is gone: a fault of the request, told like any other.
@@ -194,7 +200,7 @@ impl Responder {
         self.refusal_due = true;
     }
 
-    const fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {
+    fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {
         match (arrival, refused) {
             (Arrival::Expected, Refused::NotReady) => {
                 self.refusal = Some(refused);
@@ -204,7 +210,7 @@ impl Responder {
             (Arrival::Expected, Refused::Fatal(code)) => {
                 self.refusal = Some(refused);
                 self.refusal_due = true;
-                Outcome::Fatal(code)
+                Outcome::Fatal { code, advance: Advance::default() }
             }
             (_, Refused::NotReady) => Outcome::Dropped(DropReason::ReceiverNotReady),
             (_, Refused::Fatal(_)) => Outcome::Dropped(DropReason::EarlyFault),
