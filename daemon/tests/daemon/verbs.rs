@@ -157,6 +157,9 @@ fn every_verb_works_over_a_bad_cable_and_atomics_are_applied_once() {
     b.stop();
 }
 
+/// How a request is to end, and the request.
+type Attempt<'a> = (Status, &'a dyn Fn(&mut Near));
+
 #[test]
 fn what_the_peer_does_not_allow_is_refused_and_told() {
     let namespace = Namespace::with_cable();
@@ -166,7 +169,7 @@ fn what_the_peer_does_not_allow_is_refused_and_told() {
     let (closed, open) = (write_only.rkey(), far.memory.rkey());
     let read = |near: &mut Near, rkey| near.qp.read(1, &[near.memory.sge(0, 8).unwrap()], 0, rkey).unwrap();
     let add = |near: &mut Near, addr, rkey| near.qp.fetch_add(1, near.memory.sge(0, 8).unwrap(), addr, rkey, 1).unwrap();
-    let attempts: [(Status, &dyn Fn(&mut Near)); 4] = [
+    let attempts: [Attempt<'_>; 4] = [
         (Status::RemoteAccess, &|near| read(near, closed)),
         (Status::RemoteAccess, &|near| read(near, 12345)),
         (Status::RemoteAccess, &|near| add(near, 0, closed)),

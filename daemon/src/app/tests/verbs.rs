@@ -395,7 +395,7 @@ fn queue_pairs_share_receives_and_each_message_arrives_whole_and_once() {
     let world = World::start();
     let mut hall = Hall::new(&world, 3);
     let mut posted = 0;
-    let mut arrived = vec![0; 3];
+    let mut arrived = [0; 3];
     let mut sent = [0; 3];
     assert_eq!(hall.qps[0].recv(0, &[]), Err(PostError::SharedReceives));
     while arrived.iter().sum::<u64>() < 3 * ROUNDS {
