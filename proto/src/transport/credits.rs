@@ -17,6 +17,8 @@ pub(super) struct CreditGate {
     told: bool,
     /// Without credit: when one packet may go nevertheless.
     probe_at: Option<Instant>,
+    /// It may go now.
+    probe_due: bool,
 }
 
 impl CreditGate {
@@ -51,15 +53,21 @@ impl CreditGate {
     /// True if a packet of the message for this receive may go: it has credit, or nothing has been in flight for `wait`.
     pub(super) fn admits(&mut self, now: Instant, recv_sn: u32, in_flight: bool, wait: Duration) -> bool {
         if in_flight || self.covers(recv_sn) {
-            self.probe_at = None;
+            self.rest();
             return self.covers(recv_sn);
         }
-        *self.probe_at.get_or_insert(now + wait) <= now
+        self.probe_due || *self.probe_at.get_or_insert(now + wait) <= now
     }
 
     /// No message waits for credit.
     pub(super) const fn rest(&mut self) {
         self.probe_at = None;
+        self.probe_due = false;
+    }
+
+    /// Time has passed. The deadline goes, also if the packet cannot leave yet.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.probe_due |= self.probe_at.take_if(|at| *at <= now).is_some();
     }
 
     /// When the packet without credit may go.
@@ -133,7 +141,10 @@ mod tests {
         assert_eq!(gate.deadline(), None, "what is in flight brings an answer");
         assert!(!gate.admits(at(1), 5, false, WAIT));
         assert_eq!(gate.deadline(), Some(at(11)));
-        assert!(!gate.admits(at(10), 5, false, WAIT) && gate.admits(at(11), 5, false, WAIT));
+        assert!(!gate.admits(at(10), 5, false, WAIT));
+        gate.handle_timeout(at(11));
+        assert_eq!(gate.deadline(), None, "a deadline that has passed is none, though the packet may have to wait for the port");
+        assert!(gate.admits(at(12), 5, false, WAIT));
         assert!(!gate.admits(at(12), 5, true, WAIT) && !gate.admits(at(13), 5, false, WAIT), "one packet, then another wait");
         gate.grant(5, Credits::of(1));
         assert!(gate.admits(at(14), 5, true, WAIT) && gate.deadline().is_none());

@@ -504,6 +504,7 @@ impl Requester {
 
     /// Time has passed; true if waiting for the receiver is over.
     pub(super) fn end_rnr_wait(&mut self, now: Instant) -> bool {
+        self.credits.handle_timeout(now);
         self.rnr_until.take_if(|until| *until <= now).is_some()
     }
 
