@@ -388,7 +388,7 @@ pub enum ErrorCode {
     BadMemory,
     /// The host's name is not configured.
     UnknownHost,
-    /// No such queue pair, completion queue, region or connection request of this application.
+    /// No such queue pair, completion queue, shared receive queue, region or connection request of this application.
     NotFound,
     /// The state of the queue pair or completion queue does not allow it.
     WrongState,

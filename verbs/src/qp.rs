@@ -133,8 +133,8 @@ impl QueuePair {
         }
     }
 
-    /// Begins no further requests, and waits until those begun are done. Requests may still be posted meanwhile: they
-    /// wait for [`QueuePair::resume`]. Receiving goes on.
+    /// Begins no further requests, and waits until those begun are done. Others wait for [`QueuePair::resume`]: those
+    /// that are posted from now on, and those posted shortly before that the daemon has not seen. Receiving goes on.
     ///
     /// # Errors
     /// [`Error::Refused`] if the queue pair is not connected, [`Error::Closed`] if it fails meanwhile,

@@ -125,4 +125,32 @@ mod tests {
         assert!(mappings.remove_all(AppId(1)).is_empty());
         assert!(mappings.read(second, 60, &mut [0; 4]).is_ok());
     }
+
+    #[test]
+    fn atomics_and_the_applications_own_operations_on_a_word_lose_nothing_of_each_other() {
+        const ROUNDS: u64 = 100_000;
+        let (theirs, fd) = Block::create("test", 64).unwrap();
+        let mut mappings = Mappings::default();
+        let mem = mappings.insert(AppId(1), Block::map(&fd, 64).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    theirs.atomic(8).unwrap().fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let mut swapped = 0;
+            for _ in 0..ROUNDS {
+                mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 1 }).unwrap();
+            }
+            while swapped < ROUNDS {
+                let compare = mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 0 }).unwrap();
+                let old = mappings.atomic(mem, 8, AtomicOp::CompareSwap { compare, swap: compare + 1 }).unwrap();
+                swapped += u64::from(old == compare);
+            }
+        });
+        assert_eq!(theirs.atomic(8).unwrap().load(Ordering::Relaxed), 3 * ROUNDS);
+        for offset in [1, 60, 64, u64::MAX - 7] {
+            assert_eq!(mappings.atomic(mem, offset, AtomicOp::FetchAdd { add: 1 }), Err(MemoryGone), "{offset}");
+        }
+    }
 }

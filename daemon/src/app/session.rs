@@ -451,8 +451,8 @@ fn resolve(host: &str, hosts: &BTreeMap<String, MacAddr>) -> Result<MacAddr, Ref
 const fn explain(error: CommandError) -> (ErrorCode, &'static str) {
     match error {
         CommandError::NoSuchQp => (ErrorCode::NotFound, "this application has no such queue pair"),
-        CommandError::NoSuchRegion => (ErrorCode::NotFound, "this application has no such memory region"),
         CommandError::NoSuchSrq => (ErrorCode::NotFound, "this application has no such shared receive queue"),
+        CommandError::NoSuchRegion => (ErrorCode::NotFound, "this application has no such memory region"),
         CommandError::NoSuchRequest => (ErrorCode::NotFound, "there is no such connection request, or it was answered or timed out"),
         CommandError::WrongState => {
             (ErrorCode::WrongState, "its state does not allow that (not connected, connected already, not drained, or still in use)")

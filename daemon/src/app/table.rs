@@ -220,7 +220,7 @@ impl AppTable {
             return Err(CommandError::WrongState);
         }
         endpoint.destroy_srq(app, id)?;
-        let srq = owner.take_srq(id).ok_or(CommandError::BadArgument)?;
+        let srq = owner.take_srq(id).ok_or(CommandError::NoSuchSrq)?;
         srq.cqs.iter().for_each(|cq| self.completions.let_go(app, *cq, srq.depth));
         retired.push(srq.ring.into_block());
         Ok(())
@@ -253,7 +253,7 @@ impl AppTable {
     fn reserve_shared(&mut self, app: AppId, init: &QpInit) -> Result<(), CommandError> {
         let Some(id) = init.srq else { return Ok(()) };
         let owner = self.apps.iter_mut().find(|known| known.id == app).ok_or(CommandError::BadArgument)?;
-        let srq = owner.srqs_mut().find(|srq| srq.id == id).ok_or(CommandError::BadArgument)?;
+        let srq = owner.srqs_mut().find(|srq| srq.id == id).ok_or(CommandError::NoSuchSrq)?;
         if !srq.cqs.contains(&init.recv_cq) {
             self.completions.hold(app, init.recv_cq, srq.depth)?;
             srq.cqs.push(init.recv_cq);

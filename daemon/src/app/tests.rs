@@ -3,6 +3,9 @@
 mod dialogue;
 mod honest;
 mod hostile;
+mod large;
+mod shared;
+mod verbs;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -29,11 +29,17 @@ fn operation() -> impl Strategy<Value = (SendOp, Option<u32>, Data)> {
     prop_oneof![
         (any::<Option<u32>>(), sent()).prop_map(|(imm, data)| (SendOp::Send, imm, data)),
         (any::<u32>(), sent()).prop_map(|(rkey, data)| (SendOp::SendInvalidate { rkey }, None, data)),
-        (remote(), any::<Option<u32>>(), sent())
-            .prop_map(|((remote_addr, rkey), imm, data)| (SendOp::Write { remote_addr, rkey }, imm, data)),
+        (remote(), any::<Option<u32>>(), sent()).prop_map(|((remote_addr, rkey), imm, data)| (
+            SendOp::Write { remote_addr, rkey },
+            imm,
+            data
+        )),
         (remote(), list()).prop_map(|((remote_addr, rkey), list)| (SendOp::Read { remote_addr, rkey }, None, Data::List(list))),
-        (remote(), atomic, eight_bytes())
-            .prop_map(|((remote_addr, rkey), op, data)| (SendOp::Atomic { remote_addr, rkey, op }, None, data)),
+        (remote(), atomic, eight_bytes()).prop_map(|((remote_addr, rkey), op, data)| (
+            SendOp::Atomic { remote_addr, rkey, op },
+            None,
+            data
+        )),
         any::<u32>().prop_map(|key| (SendOp::LocalInvalidate { key }, None, Data::EMPTY)),
     ]
 }
