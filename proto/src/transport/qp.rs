@@ -500,6 +500,7 @@ impl QueuePair {
             () if link.requester.waits_for_receiver() => Gate::ReceiverNotReady,
             () if sender.in_flight() >= sender.cap() => Gate::Window,
             () if sender.in_recovery() => Gate::Recovery,
+            () if link.requester.waits_for_credit(&self.send_queue) => Gate::Credits,
             () => Gate::Reads,
         };
         self.trace.note(now, TraceEvent::Held(gate));

@@ -189,6 +189,8 @@ pub enum Gate {
     ReceiverNotReady,
     /// A loss has to be recovered first.
     Recovery,
+    /// The peer has told of no receive for the next message.
+    Credits,
     /// As many READs and atomics are under way as the peer answers at a time, or a fence waits for them.
     Reads,
 }
@@ -200,6 +202,7 @@ impl Gate {
             Self::Window => "window",
             Self::ReceiverNotReady => "receiver not ready",
             Self::Recovery => "recovery",
+            Self::Credits => "no credit",
             Self::Reads => "reads under way",
         }
     }
