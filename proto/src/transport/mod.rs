@@ -7,10 +7,12 @@
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
+//! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection` | the life of a connection |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
+pub mod congestion;
 mod connection;
 pub mod counters;
 mod endpoint;
