@@ -6,6 +6,9 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `reads` | READs and atomics that we asked for |
+//! | `responses` | READs and atomics that we answer |
+//! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection` | the life of a connection |
@@ -16,12 +19,16 @@ pub mod congestion;
 mod connection;
 pub mod counters;
 mod endpoint;
+mod inbound;
 pub mod irn;
+mod link;
 pub mod psn;
 mod qp;
+mod reads;
 pub mod region;
 mod requester;
 mod responder;
+mod responses;
 mod timers;
 pub mod work;
 
