@@ -5,6 +5,7 @@ use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
+use crate::transport::congestion::Gate;
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
@@ -220,18 +221,23 @@ impl Requester {
     }
 
     /// Decides what to send now, and how it looks.
-    pub(super) fn plan(&mut self, now: Instant, queue: &SendQueue) -> Option<Plan> {
+    /// `outstanding`: packets on the path, those of other streams of the queue pair included.
+    pub(super) fn plan(&mut self, now: Instant, queue: &SendQueue, gate: &mut Gate, outstanding: u32) -> Option<Plan> {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
-        let pick = self.sender.pick(now, queue.has_unsent() && self.may_start(queue))?;
+        let has_new = queue.has_unsent() && self.may_start(queue) && gate.permits(now, outstanding);
+        let pick = self.sender.pick(now, has_new)?;
+        if !gate.permits_pick(now, pick) {
+            return None;
+        }
         let (position, index) = self.locate(pick, queue);
         let slot = queue.slot(position);
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
         let last = index + 1 == packets;
-        let closing = self.sender.in_flight() + 1 >= self.sender.cap();
+        let closing = self.sender.in_flight() + 1 >= self.sender.cap() || gate.closes(outstanding);
         let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position.wrapping_add(1) == queue.tail;
         Some(Plan {
             pick,

@@ -26,10 +26,6 @@ impl Cwnd {
         self.value
     }
 
-    pub(super) const fn is_starting(self) -> bool {
-        self.starting
-    }
-
     /// The path is full: from now on the window grows slowly.
     pub(super) const fn end_start(&mut self) {
         self.starting = false;

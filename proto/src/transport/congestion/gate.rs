@@ -4,14 +4,25 @@
 //! outstanding until it arrives, so with a window that has just shrunk below their number nothing would ever go.
 //! Instead, one window of retransmissions is spread over one round trip. That bounds what they add to a queue that
 //! has just overflowed, as the pipe of RFC 6675 does, without a count of what is known to be lost; a burst of them
-//! is what makes a plain window fail in an incast.
+//! is what makes a plain window fail in an incast. What a time-out sends again asks nobody: it is one packet, time-outs
+//! grow, and a time-out that had to wait for the pacer would be followed by the next one.
 
 use crate::time::{Duration, Instant};
 use crate::transport::congestion::{Controller, Report, Settings, View, Window};
+use crate::transport::irn::Pick;
 
 /// Longest time between two packets: whatever is measured or claimed, a queue pair with work sends ten packets a
 /// second (10,000 flows on a link of 1 Gbit/s have 8 each), and its peer hears of it before it gives it up.
 const LONGEST_SPACING: Duration = Duration::from_millis(100);
+
+/// What a gate counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that congestion made us slower.
+    pub decreases: u64,
+    /// Time for which the pacer held packets back.
+    pub paced: Duration,
+}
 
 /// Congestion control of one queue pair, shared by all of its streams.
 #[derive(Clone, Debug)]
@@ -23,8 +34,7 @@ pub struct Gate {
     next: Instant,
     /// Since when a packet has been waiting for that.
     held: Option<Instant>,
-    /// Time for which packets had to wait for that.
-    paced: Duration,
+    counts: Counts,
     /// Marked packets that the peer has reported, modulo 2^16.
     marked: u16,
 }
@@ -37,7 +47,7 @@ impl Gate {
             burst: settings.burst,
             next: Instant::ZERO,
             held: None,
-            paced: Duration::ZERO,
+            counts: Counts::default(),
             marked: 0,
         }
     }
@@ -50,9 +60,10 @@ impl Gate {
         self.controller.is_open() || outstanding < self.room() && self.is_time(now)
     }
 
-    /// True if a packet may be sent again.
-    pub fn permits_again(&mut self, now: Instant) -> bool {
-        self.controller.is_open() || self.is_time(now)
+    /// True if a packet that a sender has picked may leave. One that acknowledgements show to be lost waits for the
+    /// pacer; new ones were asked for with [`Self::permits`].
+    pub fn permits_pick(&mut self, now: Instant, pick: Pick) -> bool {
+        self.controller.is_open() || !matches!(pick, Pick::Again { timeout: false, .. }) || self.is_time(now)
     }
 
     /// True if nothing more may follow a packet that leaves now, so that it had better ask for an acknowledgement.
@@ -78,7 +89,7 @@ impl Gate {
         if self.next <= now
             && let Some(since) = self.held.take()
         {
-            self.paced = self.paced + self.next.since(since);
+            self.counts.paced = self.counts.paced + self.next.since(since);
         }
     }
 
@@ -100,16 +111,15 @@ impl Gate {
     }
 
     /// An acknowledgement arrived: `delivered` packets more are known to have arrived, `outstanding` remain, and the
-    /// peer counts `marked` packets that came marked so far. Returns true if it made us slower.
-    pub fn on_ack(&mut self, now: Instant, delivered: u32, outstanding: u32, marked: u16, rtt: Option<Duration>) -> bool {
+    /// peer counts `marked` packets that came marked so far.
+    pub fn on_ack(&mut self, now: Instant, delivered: u32, outstanding: u32, marked: u16, rtt: Option<Duration>) {
         if self.controller.is_open() {
-            return false;
+            return;
         }
         let report = Report { now, delivered, outstanding, marked: self.newly_marked(marked), rtt };
-        let slower = self.controller.on_ack(report);
+        self.counts.decreases += u64::from(self.controller.on_ack(report));
         // A wait that the window has outgrown ends early.
         self.next = self.next.min(now + self.controller.longest_spacing().min(LONGEST_SPACING));
-        slower
     }
 
     /// Acknowledgements may overtake each other; the count of an older one is no news.
@@ -122,26 +132,26 @@ impl Gate {
         u32::from(news)
     }
 
-    /// A packet was lost. Returns true if it made us slower.
-    pub fn on_loss(&mut self, now: Instant) -> bool {
-        self.controller.on_loss(now)
+    /// A packet was lost.
+    pub fn on_loss(&mut self, now: Instant) {
+        self.counts.decreases += u64::from(self.controller.on_loss(now));
     }
 
     /// Nothing was heard for the retransmission time-out.
-    pub fn on_timeout(&mut self, now: Instant) -> bool {
-        self.controller.on_timeout(now)
+    pub fn on_timeout(&mut self, now: Instant) {
+        self.counts.decreases += u64::from(self.controller.on_timeout(now));
     }
 
-    /// The peer says that packets came marked. Returns true if it made us slower.
-    pub fn on_notification(&mut self, now: Instant) -> bool {
-        self.controller.on_notification(now)
+    /// The peer says that packets came marked.
+    pub fn on_notification(&mut self, now: Instant) {
+        self.counts.decreases += u64::from(self.controller.on_notification(now));
     }
 
     // ---- for people
 
-    /// Time that the pacer has held packets back since this was last asked.
-    pub const fn take_paced(&mut self) -> Duration {
-        core::mem::replace(&mut self.paced, Duration::ZERO)
+    /// What was counted since this was last asked.
+    pub fn take_counts(&mut self) -> Counts {
+        core::mem::take(&mut self.counts)
     }
 
     /// The window, unless the algorithm has none.
@@ -158,9 +168,12 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Psn;
     use crate::transport::congestion::Algorithm;
     use crate::transport::congestion::tests::{RTT, at, settings};
     use crate::units::BitRate;
+
+    const AGAIN: Pick = Pick::Again { psn: Psn::new(0), timeout: false };
 
     fn gate(algorithm: Algorithm) -> Gate {
         Gate::new(&Settings { algorithm, ..settings() }, 100)
@@ -170,9 +183,12 @@ mod tests {
     fn without_an_algorithm_everything_passes_and_nothing_is_due() {
         let mut gate = gate(Algorithm::None);
         gate.on_sent(at(1), 1500, true);
-        assert!(gate.permits(at(1), u32::MAX) && gate.permits_again(at(1)) && !gate.closes(1000));
-        assert!(!gate.on_ack(at(1), 1, 1, 9, Some(RTT)) && !gate.on_loss(at(1)) && !gate.on_timeout(at(1)));
-        assert!(gate.deadline().is_none() && gate.view().is_none());
+        assert!(gate.permits(at(1), u32::MAX) && gate.permits_pick(at(1), AGAIN) && !gate.closes(1000));
+        gate.on_ack(at(1), 1, 1, 9, Some(RTT));
+        gate.on_loss(at(1));
+        gate.on_timeout(at(1));
+        gate.on_notification(at(1));
+        assert!(gate.deadline().is_none() && gate.view().is_none() && gate.take_counts() == Counts::default());
     }
 
     #[test]
@@ -209,7 +225,7 @@ mod tests {
         assert!(gate.deadline().is_some());
         gate.release(at(2));
         assert!(gate.deadline().is_none());
-        assert_eq!(gate.take_paced(), Duration::from_micros(950));
+        assert_eq!(gate.take_counts().paced, Duration::from_micros(950));
     }
 
     #[test]
@@ -217,7 +233,7 @@ mod tests {
         let mut gate = gate(Algorithm::Aimd);
         gate.on_ack(at(1), 0, 10, 0, Some(RTT));
         let sent = (0..1_000).map(|micro| at(2) + Duration::from_micros(micro)).filter(|&now| {
-            let permitted = gate.permits_again(now);
+            let permitted = gate.permits_pick(now, AGAIN);
             permitted.then(|| gate.on_sent(now, 1500, true));
             permitted
         });

@@ -20,11 +20,13 @@ mod cwnd;
 mod dcqcn;
 mod dctcp;
 mod gate;
+mod notifier;
 mod swift;
 mod timely;
 mod units;
 
-pub use gate::Gate;
+pub use gate::{Counts, Gate};
+pub use notifier::Notifier;
 pub use units::{Share, Window};
 
 use crate::time::{Duration, Instant};

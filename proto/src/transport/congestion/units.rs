@@ -72,8 +72,8 @@ impl Share {
     }
 
     /// In thousandths, for people.
-    pub const fn per_mille(self) -> u32 {
-        ((self.0 as u64 * 1000) >> SHIFT) as u32
+    pub const fn per_mille(self) -> u64 {
+        (self.0 as u64 * 1000) >> SHIFT
     }
 }
 
@@ -102,7 +102,7 @@ impl Window {
 
     /// In thousandths of a packet, for people.
     pub const fn millis(self) -> u64 {
-        (self.0 as u128 * 1000 >> SHIFT) as u64
+        (self.0 >> SHIFT) * 1000 + (((self.0 & (ONE - 1)) * 1000) >> SHIFT)
     }
 
     /// This much of it.
