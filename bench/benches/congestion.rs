@@ -17,12 +17,13 @@ const ALGORITHMS: [(&str, Algorithm); 6] = [
 
 type Scene = (&'static str, fn(Algorithm) -> Setup);
 
-const SCENES: [Scene; 6] = [
+const SCENES: [Scene; 7] = [
     ("4 senders to one receiver", |algorithm| Setup::new(algorithm, 4)),
     ("16 senders to one receiver", |algorithm| Setup::new(algorithm, 16)),
     ("64 senders to one receiver", |algorithm| Setup::new(algorithm, 64)),
     ("Two flows, the second 20 ms later", |algorithm| Setup { stagger: Duration::from_millis(20), ..Setup::new(algorithm, 2) }),
     ("One flow alone", |algorithm| Setup::new(algorithm, 1)),
+    ("One flow alone on a cable that loses 1 %", |algorithm| Setup { loss_ppm: 10_000, ..Setup::new(algorithm, 1) }),
     ("One flow alone, its receiver without a processor for 1 ms of every 10", |algorithm| Setup {
         stall: Some((Duration::from_millis(10), Duration::from_millis(1))),
         ..Setup::new(algorithm, 1)

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use weft_proto::switch::{Marking, PortConfig, PortRole, Switch, SwitchConfig};
+use weft_proto::switch::{Impairment, Marking, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::{
     Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, QpNum, SendOp, SendWork,
@@ -46,6 +46,8 @@ pub struct Setup {
     pub stagger: Duration,
     /// Every so often, the receiver does nothing for so long, as a thread that has lost its processor.
     pub stall: Option<(Duration, Duration)>,
+    /// Frames lost on the receiver's cable, parts per million.
+    pub loss_ppm: u32,
     /// How long to measure.
     pub span: Duration,
 }
@@ -65,6 +67,7 @@ impl Setup {
             marking: Some(Marking::threshold(EtherType::TRANSPORT, 128 << 10)),
             stagger: Duration::ZERO,
             stall: None,
+            loss_ppm: 0,
             span: Duration::from_millis(100),
         }
     }
@@ -75,7 +78,7 @@ impl Setup {
 pub struct Outcome {
     /// Bits of completed messages per second.
     pub goodput: f64,
-    /// Jain's index over the senders' completed bytes.
+    /// Jain's index over the bytes that senders completed in the second half.
     pub fairness: f64,
     /// Completion times of messages, sorted, in microseconds.
     pub completions: Vec<u64>,
@@ -154,6 +157,8 @@ struct Flow {
     begins: Instant,
     posted: VecDeque<Instant>,
     completed: u64,
+    /// Of these, in the second half.
+    late: u64,
 }
 
 /// The scene at work.
@@ -166,6 +171,7 @@ pub struct Fabric {
     hosts: Vec<Host>,
     flows: Vec<Flow>,
     rkey: u32,
+    half_time: Instant,
     next_sample: Instant,
     samples: (u64, u64, u64),
     outcome: Outcome,
@@ -180,7 +186,9 @@ impl Fabric {
         let count = setup.senders + 1;
         let config = SwitchConfig { frames: setup.frames, voq_limit_bytes: 1 << 20, marking: setup.marking, ..SwitchConfig::default() };
         let port = PortConfig { rate: Some(setup.rate), ..PortConfig::new(PortRole::Switch) };
-        let mut switch = Switch::new(&config, &vec![port; count], Rng::from_seed(1));
+        let mut ports = vec![port; count];
+        ports[setup.senders].impair_egress = Impairment { loss_ppm: setup.loss_ppm, ..Impairment::NONE };
+        let mut switch = Switch::new(&config, &ports, Rng::from_seed(1));
         (0..count).for_each(|host| switch.set_static(mac(host), port_of(host)).expect("room for an address"));
         let hosts = (0..count).map(|host| new_host(&setup, host)).collect();
         let mut fabric = Self {
@@ -190,6 +198,7 @@ impl Fabric {
             hosts,
             flows: Vec::new(),
             rkey: 0,
+            half_time: Instant::ZERO,
             next_sample: Instant::from_nanos(u64::MAX),
             samples: (0, 0, 0),
             outcome: Outcome::default(),
@@ -210,7 +219,7 @@ impl Fabric {
             let keys = endpoint.register(APP, MemId(0), 0, length, full).expect("room for a region");
             let qp = endpoint.create_qp(APP, QpInit::new(CqId(0), self.setup.depth)).expect("room for a queue pair");
             endpoint.connect(self.now, APP, qp, mac(receiver), 1, &[]).expect("a fresh queue pair");
-            self.flows.push(Flow { qp, lkey: keys.lkey, begins: Instant::ZERO, posted: VecDeque::new(), completed: 0 });
+            self.flows.push(Flow { qp, lkey: keys.lkey, begins: Instant::ZERO, posted: VecDeque::new(), completed: 0, late: 0 });
         }
         self.run_until(self.now + WARM_UP);
         for (index, flow) in self.flows.iter_mut().enumerate() {
@@ -223,6 +232,7 @@ impl Fabric {
     /// Lets everybody send for the time of the scene and tells what came of it.
     pub fn run(mut self) -> Outcome {
         self.next_sample = self.now;
+        self.half_time = self.now + self.setup.span.div(2);
         self.run_until(self.now + self.setup.span);
         self.finish()
     }
@@ -309,6 +319,7 @@ impl Fabric {
                 let Some(posted) = flow.posted.pop_front() else { continue };
                 self.outcome.completions.push(self.now.since(posted).as_micros());
                 flow.completed += u64::from(completion.byte_len);
+                flow.late += if self.now >= self.half_time { u64::from(completion.byte_len) } else { 0 };
             }
             while let Some((_, event)) = host.endpoint.poll_event() {
                 match event {
@@ -353,9 +364,10 @@ impl Fabric {
         outcome.drops = bottleneck.sent_drops.of(DropReason::QueueFull);
         outcome.marked = bottleneck.marked;
         self.hosts[..self.setup.senders].iter().for_each(|host| outcome.counters.add(&host.endpoint.counters()));
-        let shares: Vec<f64> = self.flows.iter().map(|flow| flow.completed as f64).collect();
+        let completed: u64 = self.flows.iter().map(|flow| flow.completed).sum();
+        let shares: Vec<f64> = self.flows.iter().map(|flow| flow.late as f64).collect();
         let sum: f64 = shares.iter().sum();
-        outcome.goodput = sum * 8.0 / (self.setup.span.as_nanos() as f64 / 1e9);
+        outcome.goodput = completed as f64 * 8.0 / (self.setup.span.as_nanos() as f64 / 1e9);
         outcome.fairness = sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>()).max(1.0);
         outcome.queue = (self.samples.1 as f64 / self.samples.0.max(1) as f64, self.samples.2);
         outcome

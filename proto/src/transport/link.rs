@@ -56,8 +56,9 @@ pub(super) struct Link {
     responses_first: bool,
     /// Congestion control of requests and responses together.
     pub(super) gate: Gate,
-    /// Requests before this were refused by a receiver that was not ready: sent again, but not lost.
-    refused_before: Option<Psn>,
+    /// Requests before the first and responses before the second that are sent again are no news: they were refused by
+    /// a receiver that was not ready, or sent before a loss that has made us slower.
+    known_losses: [Option<Psn>; 2],
     notifier: Notifier,
 }
 
@@ -84,7 +85,7 @@ impl Link {
             last_arrival: (Timestamp::default(), now),
             marked: 0,
             responses_first: false,
-            refused_before: None,
+            known_losses: [None; 2],
             notifier: Notifier::new(&config.congestion),
         }
     }
@@ -124,8 +125,6 @@ impl Link {
         self.last_heard = now;
         let before = self.outstanding();
         let acked = self.requester.sender.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)?;
-        let unacknowledged = self.requester.sender.unacknowledged();
-        self.refused_before.take_if(|end| !unacknowledged.is_before(*end));
         self.heed(now, before, ack);
         Ok(acked)
     }
@@ -142,21 +141,27 @@ impl Link {
 
     /// Tells congestion control of an acknowledgement, before which `before` packets were outstanding.
     fn heed(&mut self, now: Instant, before: u32, ack: &Ack) {
+        let (requests, responses) = (Some(self.requester.sender.unacknowledged()), self.responses_sender().map(Sender::unacknowledged));
+        for (known, oldest) in self.known_losses.iter_mut().zip([requests, responses]) {
+            known.take_if(|end| oldest.is_none_or(|oldest| !oldest.is_before(*end)));
+        }
         let outstanding = self.outstanding();
         self.gate.on_ack(now, before.saturating_sub(outstanding), outstanding, ack.echo.marked, ack.echo.round_trip(now));
     }
 
     /// The receiver had no room for a request: what is in flight comes again, which says nothing about the path.
     pub(super) const fn note_refusal(&mut self) {
-        self.refused_before = Some(self.requester.sender.next_new());
+        self.known_losses[0] = Some(self.requester.sender.next_new());
     }
 
     /// A packet with so many bytes of payload leaves. `of_requests`: it is a request, not a response.
     pub(super) fn note_sent(&mut self, now: Instant, pick: Pick, payload: usize, of_requests: bool) {
-        let refused = |psn: Psn| of_requests && self.refused_before.is_some_and(|end| psn.is_before(end));
-        match pick {
-            Pick::Again { psn, timeout: false } if !refused(psn) => self.gate.on_loss(now),
-            Pick::New(_) | Pick::Again { .. } => {}
+        let sender = if of_requests { Some(&self.requester.sender) } else { self.responses_sender() };
+        let next = sender.map(Sender::next_new);
+        let known = &mut self.known_losses[usize::from(!of_requests)];
+        let is_news = |psn: Psn| known.is_none_or(|end| !psn.is_before(end));
+        if matches!(pick, Pick::Again { psn, timeout: false } if is_news(psn)) && self.gate.on_loss(now) {
+            *known = next;
         }
         self.gate.on_sent(now, payload as u64 + PACKET_OVERHEAD, matches!(pick, Pick::Again { .. }));
     }
@@ -189,9 +194,13 @@ impl Link {
         earliest(earliest(self.requester.deadline(), responses), self.gate.deadline())
     }
 
+    fn responses_sender(&self) -> Option<&Sender> {
+        self.responder.responses.as_ref().map(|responses| &responses.sender)
+    }
+
     /// Requests and responses in flight and not known to have arrived.
     pub(super) fn outstanding(&self) -> u32 {
-        let responses = self.responder.responses.as_ref().map_or(0, |responses| responses.sender.outstanding());
+        let responses = self.responses_sender().map_or(0, Sender::outstanding);
         self.requester.sender.outstanding().saturating_add(responses)
     }
 

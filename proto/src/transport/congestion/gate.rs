@@ -132,9 +132,11 @@ impl Gate {
         u32::from(news)
     }
 
-    /// A packet was lost.
-    pub fn on_loss(&mut self, now: Instant) {
-        self.counts.decreases += u64::from(self.controller.on_loss(now));
+    /// A packet was lost that was sent after the last loss for which this returned true: it made us slower.
+    pub fn on_loss(&mut self, now: Instant) -> bool {
+        let slower = self.controller.on_loss(now);
+        self.counts.decreases += u64::from(slower);
+        slower
     }
 
     /// Nothing was heard for the retransmission time-out.
@@ -185,7 +187,7 @@ mod tests {
         gate.on_sent(at(1), 1500, true);
         assert!(gate.permits(at(1), u32::MAX) && gate.permits_pick(at(1), AGAIN) && !gate.closes(1000));
         gate.on_ack(at(1), 1, 1, 9, Some(RTT));
-        gate.on_loss(at(1));
+        assert!(!gate.on_loss(at(1)));
         gate.on_timeout(at(1));
         gate.on_notification(at(1));
         assert!(gate.deadline().is_none() && gate.view().is_none() && gate.take_counts() == Counts::default());

@@ -218,12 +218,11 @@ impl Controller {
         }
     }
 
-    /// A packet was lost. Counts at most once per round trip.
+    /// A packet was lost. Counts at most once per round trip; for the rate-based algorithms, which were made for networks
+    /// without losses, not at all.
     pub fn on_loss(&mut self, now: Instant) -> bool {
         match &mut self.law {
-            Law::None => false,
-            Law::Timely(timely) => timely.on_loss(now, self.rtt),
-            Law::Dcqcn(dcqcn) => dcqcn.on_notification(now),
+            Law::None | Law::Timely(_) | Law::Dcqcn(_) => false,
             Law::Aimd(aimd) => aimd.on_loss(now, self.rtt),
             Law::Dctcp(dctcp) => dctcp.on_loss(now, self.rtt),
             Law::Swift(swift) => swift.on_loss(now, self.rtt),
@@ -234,7 +233,7 @@ impl Controller {
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         match &mut self.law {
             Law::None => return false,
-            Law::Timely(timely) => return timely.on_loss(now, self.rtt),
+            Law::Timely(timely) => return timely.on_timeout(now, self.rtt),
             Law::Dcqcn(dcqcn) => return dcqcn.on_notification(now),
             Law::Aimd(aimd) => aimd.on_timeout(now),
             Law::Dctcp(dctcp) => dctcp.on_timeout(now),

@@ -7,7 +7,10 @@
 //! target is that plus [`Settings::queueing_delay`], plus the paper's flow scaling. The flow alone on its path thus
 //! always has a target above what the path takes, however long that is.
 //!
-//! The second change: what counts against the target is the smallest sample of a round trip, not each sample. A
+//! The second change: a loss counts only if it has a queue for company, or is one of many. Ethernet loses frames for
+//! other reasons, and halving for each would cost more than the losses.
+//!
+//! The third: what counts against the target is the smallest sample of a round trip, not each sample. A
 //! thread that loses its processor for a moment delays some packets, a queue delays all.
 
 use crate::time::{Duration, Instant};
@@ -25,6 +28,9 @@ const MOST_DECREASE: Share = Share::ratio(1, 2);
 const LEAST: Window = Window::part(Share::ratio(1, 1000));
 /// Windows between which the target depends on the window (the paper's `fs_min_cwnd` and `fs_max_cwnd`).
 const SCALED: (Window, Window) = (Window::part(Share::ratio(1, 10)), Window::packets(100));
+/// One in so many packets lost in a round trip is congestion even if no delay is seen (a short queue in front of a slow
+/// port). BBR version 2 tolerates one in 50; two lossy links in a row are near that.
+const LOSS_PART: u32 = 20;
 /// Time-outs in a row that empty the window (the paper's `RETX_RESET_THRESHOLD`).
 const RESET_AFTER: u8 = 5;
 
@@ -39,6 +45,11 @@ pub(super) struct Swift {
     /// The round trip in progress: when it ends, and its smallest sample.
     ends: Instant,
     round: Duration,
+    /// Losses and arrivals in it.
+    lost: u32,
+    delivered: u32,
+    /// The last sample saw half of the queue that counts as congestion.
+    queue_seen: bool,
     timeouts: u8,
 }
 
@@ -51,6 +62,9 @@ impl Swift {
             smallest: Smallest::new(),
             ends: Instant::ZERO,
             round: Duration::MAX,
+            lost: 0,
+            delivered: 0,
+            queue_seen: false,
             timeouts: 0,
         }
     }
@@ -58,8 +72,10 @@ impl Swift {
     /// Returns true if the window shrank.
     pub(super) fn on_ack(&mut self, report: &Report) -> bool {
         self.timeouts = 0;
+        self.delivered = self.delivered.saturating_add(report.delivered);
         let Some(rtt) = report.rtt else { return false };
         let smallest = self.smallest.sample(report.now, rtt);
+        self.queue_seen = rtt >= smallest + self.queueing.div(2);
         let target = self.target(smallest);
         if rtt < target {
             self.cwnd.grow(INCREASE, report.delivered, report.outstanding);
@@ -72,6 +88,7 @@ impl Swift {
 
     fn end_round(&mut self, now: Instant, rtt: Duration, target: Duration) -> bool {
         self.ends = now + rtt;
+        (self.lost, self.delivered) = (0, 0);
         let delay = core::mem::replace(&mut self.round, Duration::MAX);
         if delay < target {
             return false;
@@ -92,7 +109,9 @@ impl Swift {
 
     pub(super) fn on_loss(&mut self, now: Instant, rtt: Duration) -> bool {
         self.timeouts = 0;
-        self.cwnd.shrink(now, rtt, MOST_DECREASE.rest())
+        self.lost = self.lost.saturating_add(1);
+        let many = self.lost > 1 && self.lost.saturating_mul(LOSS_PART) > self.delivered.max(self.cwnd.get().whole());
+        (self.queue_seen || many) && self.cwnd.shrink(now, rtt, MOST_DECREASE.rest())
     }
 
     pub(super) fn on_timeout(&mut self, now: Instant, rtt: Duration) {
@@ -174,6 +193,17 @@ mod tests {
         assert_eq!(swift.cwnd.get(), LEAST);
         swift.on_ack(&delayed(at(101), 50));
         assert!(swift.cwnd.get() > Window::ONE, "one acknowledgement below the target brings it back");
+    }
+
+    #[test]
+    fn a_loss_counts_with_a_queue_or_with_many_others() {
+        let mut swift = ten();
+        swift.on_ack(&delayed(at(1), 100));
+        assert!(!swift.on_loss(at(1), RTT), "one in ten, and no queue");
+        assert!(swift.on_loss(at(1), RTT), "two in ten");
+        let mut swift = ten();
+        swift.on_ack(&delayed(at(1), 160));
+        assert!(swift.on_loss(at(1), RTT), "a queue of 110 us");
     }
 
     #[test]

@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn losses_within_a_round_trip_count_once(algorithm in prop::sample::select(ALL.to_vec()), losses in 2..50u64) {
+    fn losses_within_a_round_trip_count_once(algorithm in prop::sample::select(alloc::vec![Algorithm::Aimd, Algorithm::Dctcp, Algorithm::Swift]), losses in 2..50u64) {
         let mut controller = controller(algorithm);
         controller.on_ack(report(at(1), 10));
         let slower = (0..losses).filter(|n| controller.on_loss(at(2) + Duration::from_nanos(n * 1000).min(Duration::from_micros(49))));

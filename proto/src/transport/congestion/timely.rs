@@ -33,7 +33,7 @@ pub(super) struct Timely {
     drift: i64,
     falling: u8,
     updated: Instant,
-    /// When a loss last took half of the rate.
+    /// When a time-out last took half of the rate.
     cut: Option<Instant>,
 }
 
@@ -100,8 +100,8 @@ impl Timely {
         if self.drift < 0 { half.less(twice) } else { half.more(twice) }
     }
 
-    /// The papers' Ethernet does not drop. On ours a drop is a full queue: half, once per round trip.
-    pub(super) fn on_loss(&mut self, now: Instant, rtt: Duration) -> bool {
+    /// Half, once per round trip. (A single loss does not count: the papers' Ethernet has none.)
+    pub(super) fn on_timeout(&mut self, now: Instant, rtt: Duration) -> bool {
         if self.cut.is_some_and(|at| now < at + rtt) {
             return false;
         }
@@ -166,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_takes_half_once_per_round_trip() {
+    fn a_time_out_takes_half_once_per_round_trip() {
         let mut timely = four();
         let rtt = Duration::from_micros(50);
-        assert!(timely.on_loss(at(1), rtt) && !timely.on_loss(at(1), rtt));
+        assert!(timely.on_timeout(at(1), rtt) && !timely.on_timeout(at(1), rtt));
         assert_eq!(timely.rate.bits(), 2 * GBIT);
     }
 }
