@@ -33,6 +33,9 @@ impl Marking {
     /// Whether to mark a frame of `frame` bytes that leaves a queue in which `queued` bytes remain, one of `busy`
     /// queues of its output.
     pub(super) fn marks(&self, queued: u64, frame: u64, busy: u32, rng: &mut Rng) -> bool {
+        if queued <= frame {
+            return false;
+        }
         let share = |threshold: u64| (threshold / u64::from(busy.max(1))).max(frame);
         let (kmin, kmax) = (share(self.kmin), share(self.kmax));
         if queued <= kmin {

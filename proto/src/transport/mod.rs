@@ -6,6 +6,7 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `ring` | queues that grow, with entries found by position |
 //! | `reads` | READs and atomics that we asked for |
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
@@ -29,6 +30,7 @@ pub mod region;
 mod requester;
 mod responder;
 mod responses;
+mod ring;
 mod timers;
 pub mod work;
 
