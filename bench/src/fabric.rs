@@ -11,7 +11,7 @@ use weft_proto::transport::{
     Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, QpNum, SendOp, SendWork,
     SgList, Sge,
 };
-use weft_proto::wire::{EtherType, MacAddr};
+use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
 use weft_proto::{BitRate, DropReason, Duration, FrameRef, Instant, Pool, PortId, Rng, time};
 
 const APP: AppId = AppId(1);
@@ -48,6 +48,8 @@ pub struct Setup {
     pub stall: Option<(Duration, Duration)>,
     /// Frames lost on the receiver's cable, parts per million.
     pub loss_ppm: u32,
+    /// Congestion notifications get lost.
+    pub lose_notifications: bool,
     /// How long to measure.
     pub span: Duration,
 }
@@ -68,6 +70,7 @@ impl Setup {
             stagger: Duration::ZERO,
             stall: None,
             loss_ppm: 0,
+            lose_notifications: false,
             span: Duration::from_millis(100),
         }
     }
@@ -272,6 +275,10 @@ impl Fabric {
                     break;
                 };
                 self.pool.set_len(&frame, sent.len);
+                if self.setup.lose_notifications && is_notification(self.pool.bytes(&frame)) {
+                    self.pool.free(frame);
+                    continue;
+                }
                 host.up.free_at = host.up.free_at.max(self.now) + self.setup.rate.time_for(sent.len as u64 + 24);
                 host.up.frames.push_back((host.up.free_at + self.setup.delay, frame));
             }
@@ -384,6 +391,10 @@ fn new_host(setup: &Setup, host: usize) -> Host {
         ..EndpointConfig::new(mac(host))
     };
     Host { endpoint: Endpoint::new(config, Rng::from_seed(host as u64)), up: Cable::default(), down: Cable::default() }
+}
+
+fn is_notification(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|packet| packet.body == Body::CongestionNotification)
 }
 
 fn mac(host: usize) -> MacAddr {

@@ -41,7 +41,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, earliest};
 use crate::units::PortId;
 use crate::wire::eth::{EtherType, Ethernet, MacAddr};
-use crate::wire::packet::mark_congestion;
+use crate::wire::mark_congestion;
 use fdb::Fdb;
 use port::Port;
 use voq::Queues;

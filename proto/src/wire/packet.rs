@@ -1,6 +1,6 @@
 //! A whole transport frame: bytes to [`Packet`] and back.
 
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,7 +9,7 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant, Timestamp};
 use crate::transport::{AtomicOp, Psn, QpNum};
 use crate::wire::connection::{CONNECTION_LEN, ConnectionMessage, ForeignVersion, MAX_PRIVATE};
-use crate::wire::eth::{EtherType, Ethernet, MIN_FRAME};
+use crate::wire::eth::{Ethernet, MIN_FRAME};
 use crate::wire::headers::{
     AckKind, AethView, AtomicAckView, AtomicView, BthView, DethView, EchoView, Extra, IethView, ImmView, MAGIC, Opcode, Position,
     ReadSeqView, RethView, SackView, SeqView, VERSION, WeftHeader, from_be24, to_be24,
@@ -28,7 +28,7 @@ const PARTITION: u16 = 0xffff;
 /// The well-known queue key of queue pair 1.
 const Q_KEY: u32 = 0x8001_0000;
 /// The congestion bits of the BTH.
-const FECN: u8 = 0x80;
+pub(super) const FECN: u8 = 0x80;
 const BECN: u8 = 0x40;
 
 /// Bytes that a frame needs around its payload at most: WRITE last with immediate.
@@ -274,7 +274,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason> {
+pub(super) fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason> {
     let (weft, rest) = WeftHeader::ref_from_prefix(rest).map_err(|_| DropReason::Truncated)?;
     if weft.magic.get() != MAGIC {
         return Err(DropReason::ForeignMagic);
@@ -286,18 +286,6 @@ fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason>
     let inner = rest.get(..usize::from(weft.length.get())).ok_or(DropReason::Truncated)?;
     let (bth, behind) = BthView::ref_from_prefix(inner).map_err(|_| DropReason::BadLength)?;
     Ok((weft, bth, behind))
-}
-
-/// Marks a transport frame as having met a long queue (FECN). False, and nothing changed, if it is not one. The ICRC
-/// stays right: it does not cover these bits.
-pub fn mark_congestion(frame: &mut [u8], ethertype: EtherType) -> bool {
-    let Ok((eth, rest)) = Ethernet::parse(frame) else { return false };
-    if eth.ethertype != ethertype || split_base(rest).is_err() {
-        return false;
-    }
-    let octet = eth.len() + size_of::<WeftHeader>() + offset_of!(BthView, congestion);
-    frame[octet] |= FECN;
-    true
 }
 
 /// CRC-32C over what no switch may change: the addresses, the Weft header and everything from the BTH to the end,

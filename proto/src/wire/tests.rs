@@ -204,7 +204,7 @@ proptest! {
         let packet = Packet { eth: eth(tagged), base, body };
         let mut frame = [0; 2048];
         let len = packet.emit(&mut frame).expect("fits");
-        prop_assert!(packet::mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
+        prop_assert!(mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
         prop_assert_eq!(Packet::parse(&frame[..len]), Ok(Packet { base: Base { fecn: true, ..base }, ..packet }));
     }
 
@@ -213,10 +213,10 @@ proptest! {
         let packet = Packet { eth: eth(tagged), base: Base { fecn: false, ..base }, body: Body::CongestionNotification };
         let mut frame = [0; 64];
         let len = packet.emit(&mut frame).expect("fits");
-        prop_assert!(!packet::mark_congestion(&mut { frame }[..len], EtherType::LINK), "another EtherType");
+        prop_assert!(!mark_congestion(&mut { frame }[..len], EtherType::LINK), "another EtherType");
         let before = frame;
         if cut < eth(tagged).len() + 28 {
-            prop_assert!(!packet::mark_congestion(&mut frame[..cut], EtherType::TRANSPORT));
+            prop_assert!(!mark_congestion(&mut frame[..cut], EtherType::TRANSPORT));
             prop_assert_eq!(frame, before);
         }
         // A damaged EtherType, tag, magic or version.
@@ -224,7 +224,7 @@ proptest! {
         if (start - 2..start + 3).contains(&at) {
             frame[at] ^= bits;
             let before = frame;
-            prop_assert!(!packet::mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
+            prop_assert!(!mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
             prop_assert_eq!(frame, before);
         }
     }
