@@ -254,7 +254,7 @@ impl Fabric {
 
     fn post(&mut self) {
         for (host, flow) in self.hosts.iter_mut().zip(&mut self.flows) {
-            while flow.begins != Instant::ZERO && flow.begins <= self.now && (flow.posted.len() as u32) < self.setup.depth {
+            while flow.begins != Instant::ZERO && flow.begins <= self.now && flow.posted.len() < self.setup.depth as usize {
                 let local = SgList::new(&[Sge { addr: 0, len: self.setup.message, lkey: flow.lkey }]).expect("one entry");
                 let work = SendWork::new(0, SendOp::Write { remote_addr: 0, rkey: self.rkey }, Data::List(local));
                 if host.endpoint.post_send(self.now, APP, flow.qp, work).is_err() {

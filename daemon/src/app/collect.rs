@@ -226,7 +226,7 @@ impl Collector<'_> {
 /// How a request ends that the endpoint does not take; `None` if it must wait for others to complete.
 const fn refusal(error: PostError) -> Option<Status> {
     match error {
-        PostError::NoSuchQp | PostError::WrongState => Some(Status::Flushed),
+        PostError::NoSuchQp | PostError::NoSuchSrq | PostError::WrongState => Some(Status::Flushed),
         PostError::TooLong => Some(Status::LocalLength),
         PostError::QueueFull => None,
     }

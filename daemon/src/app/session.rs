@@ -421,6 +421,7 @@ const fn explain(error: CommandError) -> (ErrorCode, &'static str) {
     match error {
         CommandError::NoSuchQp => (ErrorCode::NotFound, "this application has no such queue pair"),
         CommandError::NoSuchRegion => (ErrorCode::NotFound, "this application has no such memory region"),
+        CommandError::NoSuchSrq => (ErrorCode::NotFound, "this application has no such shared receive queue"),
         CommandError::NoSuchRequest => (ErrorCode::NotFound, "there is no such connection request, or it was answered or timed out"),
         CommandError::WrongState => {
             (ErrorCode::WrongState, "its state does not allow that (not connected, connected already, or still in use)")

@@ -278,6 +278,7 @@ fn translate(event: EndpointEvent) -> Event {
         EndpointEvent::ConnectFailed { qp, reason, private } => Event::ConnectFailed { qp, reason, private },
         EndpointEvent::Disconnected { qp } => Event::Disconnected { qp },
         EndpointEvent::QpFailed { qp, status } => Event::QpFailed { qp, status },
-        EndpointEvent::SendQueueDrained { .. } | EndpointEvent::SendQueueFailed { .. } | EndpointEvent::SrqLimit { .. } => todo!(),
+        EndpointEvent::SendQueueFailed { qp, status } => Event::QpFailed { qp, status },
+        EndpointEvent::SendQueueDrained { .. } | EndpointEvent::SrqLimit { .. } => todo!(),
     }
 }
