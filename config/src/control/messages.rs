@@ -184,12 +184,26 @@ pub struct QpInfo {
     pub srtt_us: Option<u64>,
     /// Round trip variation.
     pub rttvar_us: Option<u64>,
+    /// How congestion control holds it back, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<Congestion>,
     /// What went through.
     pub counters: QpCounters,
     /// Everything that it counts, under the names of the transport (`weft_proto::transport::QpCounters`), nanoseconds where the
     /// name says so. Only in the answer about one queue pair: lists would grow too long.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
+}
+
+/// Congestion control of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Congestion {
+    /// `timely`, `dcqcn`, `aimd`, `dctcp` or `swift`.
+    pub algorithm: String,
+    /// Its window in thousandths of a packet, if it has one.
+    pub window_milli_packets: Option<u64>,
+    /// Its rate, if it has one.
+    pub rate_bps: Option<u64>,
 }
 
 /// What went through a queue pair, or through all of them. Packets unless the name says bytes.

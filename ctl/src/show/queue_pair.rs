@@ -1,7 +1,7 @@
 //! One queue pair in full, and its last events. Pure: answers in, text out.
 
 use comfy_table::Table;
-use weft_config::control::{QpEvent, QpInfo, QpTrace};
+use weft_config::control::{Congestion, QpEvent, QpInfo, QpTrace};
 
 use super::lines;
 use super::tables::{or_none, table};
@@ -14,13 +14,21 @@ pub(super) fn sections(qp: &QpInfo) -> String {
     sections.into_iter().map(|(title, rows)| format!("{title}\n{rows}")).collect::<Vec<_>>().join("\n\n")
 }
 
+/// The algorithm with its window and rate, as far as it has them.
+fn congestion(congestion: &Congestion) -> String {
+    let window = congestion.window_milli_packets.map(|milli| format!("window {:.3} packets", milli as f64 / 1000.0));
+    let rate = congestion.rate_bps.map(|rate| format!("rate {}", text::rate(rate as f64)));
+    [Some(congestion.algorithm.clone()), window, rate].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 /// What counters are about, in the order shown.
-const TOPICS: [&str; 5] = ["traffic", "loss and recovery", "acknowledgements", "receiver not ready", "other"];
+const TOPICS: [&str; 6] = ["traffic", "loss and recovery", "congestion", "acknowledgements", "receiver not ready", "other"];
 
 /// What a counter is about, by the words in its name.
 fn topic(name: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {
+        () if has(&["congestion", "paced", "marked", "notifications"]) => "congestion",
         () if has(&["rnr"]) => "receiver not ready",
         () if has(&["retransmit", "timeout", "probe", "duplicate", "early"]) => "loss and recovery",
         () if has(&["acks", "naks"]) => "acknowledgements",
@@ -61,6 +69,7 @@ fn recovery(qp: &QpInfo) -> String {
 fn window(qp: &QpInfo) -> Rows {
     vec![
         ("packets in flight", format!("{} of at most {}", qp.in_flight, or_none(qp.window_cap))),
+        ("congestion control", qp.congestion.as_ref().map_or_else(|| "none holds it back".to_owned(), congestion)),
         ("send requests", format!("{} of {}", qp.sq_used, qp.sq_depth)),
         ("receives", format!("{} of {}", qp.rq_used, qp.rq_depth)),
         ("round trip", or_none(qp.srtt_us.map(|rtt| format!("{rtt} us, varies by {} us", qp.rttvar_us.unwrap_or(0))))),
@@ -111,6 +120,7 @@ mod tests {
             "qp": 258, "application": 3, "state": "established", "peer": "02:00:00:00:00:0b", "peer_name": "b", "peer_qp": 7,
             "recovery_offered": "irn", "recovery": "go-back-n", "payload": 1400, "window_cap": 256, "in_flight": 12,
             "sq_used": 1, "sq_depth": 32, "rq_used": 2, "rq_depth": 64, "srtt_us": 80, "rttvar_us": 9,
+            "congestion": { "algorithm": "swift", "window_milli_packets": 2500, "rate_bps": null },
             "counters": QpCounters::default(),
             "counts": { "retransmitted_fast": 11, "timeouts": 0, "rnr_sent": 3, "paced_nanos": 1_500, "bytes_sent": 9 },
         }))
@@ -120,14 +130,20 @@ mod tests {
     #[test]
     fn one_queue_pair_shows_everything_and_that_it_fell_back() {
         let text = sections(&qp());
-        for words in ["b (02:00:00:00:00:0b)", "go-back-n: the peer does not speak irn", "12 of at most 256", "80 us, varies by 9 us"] {
+        for words in [
+            "b (02:00:00:00:00:0b)",
+            "go-back-n: the peer does not speak irn",
+            "12 of at most 256",
+            "swift, window 2.500 packets",
+            "80 us, varies by 9 us",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().parse::<u64>().ok());
         assert_eq!((value("retransmitted fast "), value("timeouts "), value("rnr sent ")), (Some(11), Some(0), Some(3)));
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
         assert!(place("traffic") < place("bytes sent") && place("bytes sent") < place("loss and recovery"), "{text}");
-        assert!(place("other") < place("paced  1.5 us"), "{text}");
+        assert!(place("congestion\n") < place("paced  1.5 us"), "{text}");
         let agreed = sections(&QpInfo { recovery: Some("irn".to_owned()), ..qp() });
         assert!(!agreed.contains("offered"), "{agreed}");
     }

@@ -103,6 +103,8 @@ impl Memory for Mappings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
     use super::*;
 
     fn block(len: usize) -> Block {
@@ -128,27 +130,31 @@ mod tests {
 
     #[test]
     fn atomics_and_the_applications_own_operations_on_a_word_lose_nothing_of_each_other() {
-        const ROUNDS: u64 = 100_000;
+        const ROUNDS: u64 = 1_000_000;
         let (theirs, fd) = Block::create("test", 64).unwrap();
         let mut mappings = Mappings::default();
         let mem = mappings.insert(AppId(1), Block::map(&fd, 64).unwrap()).unwrap();
+        let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (mut swapped, own) = (0, AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for _ in 0..ROUNDS {
+                while !over.load(Ordering::Relaxed) {
                     theirs.atomic(8).unwrap().fetch_add(1, Ordering::Relaxed);
+                    own.fetch_add(1, Ordering::Relaxed);
+                    begun.store(true, Ordering::Relaxed);
                 }
             });
-            let mut swapped = 0;
-            for _ in 0..ROUNDS {
-                mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 1 }).unwrap();
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
             }
-            while swapped < ROUNDS {
-                let compare = mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 0 }).unwrap();
+            for _ in 0..ROUNDS {
+                let compare = mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 1 }).unwrap() + 1;
                 let old = mappings.atomic(mem, 8, AtomicOp::CompareSwap { compare, swap: compare + 1 }).unwrap();
                 swapped += u64::from(old == compare);
             }
+            over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(theirs.atomic(8).unwrap().load(Ordering::Relaxed), 3 * ROUNDS);
+        assert_eq!(theirs.atomic(8).unwrap().load(Ordering::Relaxed), ROUNDS + swapped + own.load(Ordering::Relaxed));
         for offset in [1, 60, 64, u64::MAX - 7] {
             assert_eq!(mappings.atomic(mem, offset, AtomicOp::FetchAdd { add: 1 }), Err(MemoryGone), "{offset}");
         }

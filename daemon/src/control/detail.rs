@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_config::control::{ControlError, ErrorCode, FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
+use weft_config::control::{Congestion, ControlError, ErrorCode, FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
 use weft_config::model::Words;
 use weft_proto::switch::VoqStatus;
 use weft_proto::transport::{QpNum, QpState, QpView};
@@ -118,6 +118,11 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         rq_depth: view.depth.1,
         srtt_us: view.rtt.map(|(rtt, _)| rtt.as_micros()),
         rttvar_us: view.rtt.map(|(_, variation)| variation.as_micros()),
+        congestion: view.congestion.map(|view| Congestion {
+            algorithm: view.algorithm.word().to_owned(),
+            window_milli_packets: view.window.map(|window| window.millis()),
+            rate_bps: view.rate.map(weft_proto::BitRate::bits_per_second),
+        }),
         counters: show::queue_pair_counters(&view.counters),
         counts: BTreeMap::new(),
     }

@@ -1,5 +1,6 @@
 //! What the transport counts.
 
+use crate::transport::congestion::Counts;
 use crate::transport::irn::Pick;
 use crate::wire::AckKind;
 
@@ -64,6 +65,16 @@ counters! {
         messages_received,
         /// Signs of life asked of an idle peer.
         keepalives_sent,
+        /// Times that congestion made us slower.
+        congestion_decreases,
+        /// Nanoseconds for which pacing held packets back.
+        paced_nanos,
+        /// Packets received that a switch had marked.
+        marked_received,
+        /// Congestion notifications sent.
+        notifications_sent,
+        /// Congestion notifications received.
+        notifications_received,
     }
 }
 
@@ -78,6 +89,12 @@ impl QpCounters {
             Pick::Again { timeout: true, .. } => self.retransmitted_timeout += 1,
             Pick::Again { timeout: false, .. } => self.retransmitted_fast += 1,
         }
+    }
+
+    /// What congestion control did.
+    pub(super) const fn count_congestion(&mut self, counts: Counts) {
+        self.congestion_decreases += counts.decreases;
+        self.paced_nanos += counts.paced.as_nanos();
     }
 
     /// An acknowledgement left.

@@ -14,12 +14,14 @@
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
+//! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection` | the life of a connection |
 //! | [`trace`] | the last events of a queue pair |
 //! | `peers` | totals per connected host |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
+pub mod congestion;
 mod connection;
 pub mod counters;
 mod credits;
@@ -55,6 +57,7 @@ pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendO
 use alloc::vec::Vec;
 
 use crate::time::Duration;
+use crate::units::BitRate;
 use crate::wire::{EtherType, MacAddr};
 
 /// A queue pair number: 24 bits on the wire; slot in the low 16, generation in the high 8.
@@ -119,6 +122,8 @@ pub struct EndpointConfig {
     pub rnr_retry: u8,
     /// How long a sender waits after a receiver-not-ready answer of ours.
     pub rnr_delay: Duration,
+    /// Congestion control.
+    pub congestion: congestion::Settings,
     /// Acknowledge at the latest this long after the first unacknowledged packet.
     pub ack_delay: Duration,
     /// Acknowledge at the latest every so many packets.
@@ -158,6 +163,7 @@ impl EndpointConfig {
             retry_count: 7,
             rnr_retry: 7,
             rnr_delay: Duration::from_millis(1),
+            congestion: congestion::Settings::new(congestion::Algorithm::None, BitRate::megabits(10_000)),
             ack_delay: Duration::from_micros(100),
             ack_every: 16,
             keepalive: Duration::from_secs(1),

@@ -187,6 +187,10 @@ pub enum Gate {
     Window,
     /// The peer has no receive posted and has asked for a delay.
     ReceiverNotReady,
+    /// As many packets are in flight as congestion control allows.
+    Congestion,
+    /// Congestion control spaces packets out.
+    Pacing,
     /// A loss has to be recovered first.
     Recovery,
     /// The peer has told of no receive for the next message.
@@ -201,6 +205,8 @@ impl Gate {
         match self {
             Self::Window => "window",
             Self::ReceiverNotReady => "receiver not ready",
+            Self::Congestion => "congestion window",
+            Self::Pacing => "pacing",
             Self::Recovery => "recovery",
             Self::Credits => "no credit",
             Self::Reads => "reads under way",

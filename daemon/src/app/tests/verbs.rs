@@ -329,6 +329,7 @@ fn who_waits_for_solicited_completions_sleeps_through_others() {
     a.qp.post_send(&message).unwrap();
     assert!(b.cq.wait(PATIENCE).unwrap());
     assert!(!b.cq.wait_solicited(Duration::from_millis(20)).unwrap(), "an ordinary one");
+    let start = Clock::now();
     let sleeper = thread::spawn(move || {
         let found = b.cq.wait_solicited(PATIENCE).unwrap();
         (b, found)
@@ -346,6 +347,8 @@ fn who_waits_for_solicited_completions_sleeps_through_others() {
     a.qp.disconnect(PATIENCE).unwrap();
     let (found, mut b) = sleeper.join().unwrap();
     assert!(found);
+    // Whoever is not woken finds them at the end of its patience.
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     assert_eq!(next(&mut b.cq).status, Status::Flushed);
 }
 
@@ -453,7 +456,10 @@ fn receives_of_a_queue_pair_that_was_dropped_make_room_again() {
     drop(hall.qps.remove(0));
     assert_eq!(hall.post(10), Err(PostError::QueueFull));
     let mut out = Vec::new();
-    while hall.cq.poll(&mut out, 1).unwrap() > 0 || hall.post(11).is_err() {}
+    let start = Clock::now();
+    while hall.cq.poll(&mut out, 1).unwrap() > 0 || hall.post(11).is_err() {
+        assert!(start.elapsed() < PATIENCE, "the places are lost");
+    }
     assert!(out.is_empty(), "skipped");
     hall.clients[1].qp.send_inline(1, b"heard", None).unwrap();
     let got = next(&mut hall.cq);

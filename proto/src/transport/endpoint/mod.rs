@@ -29,7 +29,7 @@ use crate::transport::region::Regions;
 use crate::transport::srq::SharedQueues;
 use crate::transport::state::QpState;
 use crate::transport::timers::Timers;
-use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery};
+use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery, congestion};
 use crate::wire::MacAddr;
 
 /// Lowest slot of a queue pair: numbers 0 and 1 are taken by management in InfiniBand.
@@ -83,6 +83,8 @@ pub struct QpView {
     pub depth: (u32, u32),
     /// Smoothed round-trip time and its mean deviation.
     pub rtt: Option<(Duration, Duration)>,
+    /// How congestion control holds it back, if it does.
+    pub congestion: Option<congestion::View>,
     /// When the peer was last heard.
     pub last_heard: Option<Instant>,
     /// What it counted.
@@ -225,6 +227,7 @@ impl Endpoint {
             outstanding: qp.outstanding(),
             depth: (qp.init.sq_depth, qp.init.rq_depth),
             rtt: sender.and_then(|sender| sender.rtt().smoothed().map(|rtt| (rtt, sender.rtt().variation()))),
+            congestion: link.and_then(|link| link.gate.view()),
             last_heard: link.map(|link| link.last_heard()),
             counters: qp.counters,
         }

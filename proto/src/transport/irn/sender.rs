@@ -192,6 +192,11 @@ impl Sender {
         self.next.distance_from(self.unacknowledged).unwrap_or(0)
     }
 
+    /// Of these, the ones not known to have arrived: what may be on the path.
+    pub fn outstanding(&self) -> u32 {
+        self.in_flight().saturating_sub(self.arrived.len())
+    }
+
     /// Most packets in flight.
     pub const fn cap(&self) -> u32 {
         self.config.cap
