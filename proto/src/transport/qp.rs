@@ -15,7 +15,7 @@ use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target, receive_
 use crate::transport::responses::ResponsePlan;
 use crate::transport::srq::SharedQueue;
 use crate::transport::state::QpState;
-use crate::transport::trace::{AckWord, Gate, Stream, Trace, TraceEvent};
+use crate::transport::trace::{AckWord, Stream, Trace, TraceEvent};
 use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Event, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
@@ -512,27 +512,13 @@ impl QueuePair {
         let link = self.link.as_mut()?;
         let outstanding = link.outstanding();
         let Some(plan) = link.requester.plan(now, &self.send_queue, &mut link.gate, outstanding) else {
-            self.note_held(now);
+            if let Some(gate) = link.held_by(&self.send_queue) {
+                self.trace.note(now, TraceEvent::Held(gate));
+            }
             return None;
         };
         let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Request(base, plan))
-    }
-
-    /// Nothing can be sent now: keeps what is in the way, if requests wait.
-    fn note_held(&mut self, now: Instant) {
-        let Some(link) = self.link.as_ref().filter(|_| self.send_queue.has_unsent()) else { return };
-        let sender = &link.requester.sender;
-        let gate = match () {
-            () if link.requester.waits_for_receiver() => Gate::ReceiverNotReady,
-            () if sender.in_flight() >= sender.cap() => Gate::Window,
-            () if link.gate.deadline().is_some() => Gate::Pacing,
-            () if link.gate.window().is_some_and(|window| link.outstanding() >= window.whole().max(1)) => Gate::Congestion,
-            () if sender.in_recovery() => Gate::Recovery,
-            () if link.requester.waits_for_credit(&self.send_queue) => Gate::Credits,
-            () => Gate::Reads,
-        };
-        self.trace.note(now, TraceEvent::Held(gate));
     }
 
     fn poll_response(&mut self, now: Instant) -> Option<Outgoing> {
