@@ -183,7 +183,7 @@ fn config(host: u8, mtu: usize) -> EndpointConfig {
         priority: None,
         mtu,
         recovery: Recovery::Irn,
-        bdp_cap: Some(256),
+        bdp_cap: BdpCap::Packets(256),
         started: 1,
         rto_low: Duration::from_millis(1),
         rto_high: Duration::from_millis(4),

@@ -104,7 +104,7 @@ fn frames_of_a_destroyed_queue_pair_reach_no_later_one_in_the_same_slot() {
 
 #[test]
 fn more_than_256_packets_may_wait_behind_one_hole() {
-    let wide = |host| weft_proto::transport::EndpointConfig { bdp_cap: Some(1000), ..config(host, Recovery::Irn) };
+    let wide = |host| weft_proto::transport::EndpointConfig { bdp_cap: BdpCap::Packets(1000), ..config(host, Recovery::Irn) };
     let mut pair = Pair::with(vec![wide(0), wide(1)], |host| weft_proto::Rng::from_seed(host + 1));
     let [a, _] = pair.connect();
     let data = pattern(400 * 1400);

@@ -38,7 +38,7 @@ fn endpoint(host: u8) -> Endpoint {
         priority: None,
         mtu: 1500,
         recovery: Recovery::Irn,
-        bdp_cap: Some(64),
+        bdp_cap: BdpCap::Packets(64),
         started: 1,
         rto_low: weft_proto::Duration::from_millis(20),
         rto_high: weft_proto::Duration::from_millis(40),

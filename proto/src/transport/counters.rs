@@ -35,7 +35,11 @@ counters! {
         retransmitted_fast,
         /// Packets sent again because nothing was heard for the time-out.
         retransmitted_timeout,
-        /// Retransmissions that the receiver turned out to have had already.
+        /// Packets sent again as tail-loss probes, to learn whether the end of what was sent has arrived.
+        retransmitted_probe,
+        /// Probes that repaired a loss, or whose answer showed one.
+        probes_helpful,
+        /// Retransmissions that turned out to be needless: the original had arrived.
         retransmitted_spurious,
         /// Retransmission time-outs.
         timeouts,
@@ -43,6 +47,10 @@ counters! {
         duplicates_received,
         /// Packets received behind a gap.
         early_received,
+        /// How far ahead of the gap these were, in packets, summed up.
+        early_distance,
+        /// Nanoseconds for which unsent packets waited because the window was full.
+        window_limited_nanos,
         /// Acknowledgements sent, positive or negative.
         acks_sent,
         /// Of these, negative: a gap, not ready, or refused.

@@ -5,7 +5,9 @@ use alloc::collections::VecDeque;
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant, Timestamp, earliest};
 use crate::transport::counters::QpCounters;
-use crate::transport::irn::{AckTiming, Acker, Feedback, Pick, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::irn::{
+    AckTiming, Acker, Cause, Feedback, Pick, Profile, Receiver, RtoBounds, RttHistogram, Sender, SenderConfig, Timeout,
+};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, Requester, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Refused, Responder, Target};
@@ -82,6 +84,8 @@ pub(super) struct Link {
     last_arrival: (Timestamp, Instant),
     /// Packets that came marked by a switch, modulo 2^16.
     marked: u16,
+    /// Round trips measured by acknowledgements.
+    pub(super) round_trips: RttHistogram,
 }
 
 /// Completions on their way to the driver.
@@ -201,10 +205,11 @@ impl QueuePair {
     pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement) {
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
-            loss: profile.loss,
-            cap: config.bdp_cap.unwrap_or(agreement.window).min(agreement.window),
+            profile,
+            window: config.bdp_cap.window(u32::try_from(config.mtu).unwrap_or(u32::MAX), agreement.window),
             rto: RtoBounds { low: config.rto_low, high: config.rto_high, longest: config.keepalive, adaptive: profile.rto_adaptive },
             retry_count: config.retry_count,
+            ack_delay: config.ack_delay,
         };
         let timing = AckTiming { every: config.ack_every, delay: config.ack_delay };
         self.link = Some(Link {
@@ -214,6 +219,7 @@ impl QueuePair {
             last_heard: now,
             last_arrival: (Timestamp::default(), now),
             marked: 0,
+            round_trips: RttHistogram::default(),
         });
     }
 
@@ -288,8 +294,8 @@ impl QueuePair {
         link.note_arrival(now, base);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
-            Outcome::Taken { completions: count, messages, early } => {
-                self.count_taken(body, messages, early);
+            Outcome::Taken { completions: count, messages, ahead } => {
+                self.count_taken(body, messages, ahead);
                 self.complete_receives(count, completions);
                 Ok(())
             }
@@ -305,10 +311,11 @@ impl QueuePair {
         }
     }
 
-    fn count_taken(&mut self, body: &Body<'_>, messages: u32, early: bool) {
+    fn count_taken(&mut self, body: &Body<'_>, messages: u32, ahead: u32) {
         self.counters.packets_received += 1;
         self.counters.messages_received += u64::from(messages);
-        self.counters.early_received += u64::from(early);
+        self.counters.early_received += u64::from(ahead > 0);
+        self.counters.early_distance += u64::from(ahead);
         if let Body::Send { payload, .. } | Body::Write { payload, .. } = body {
             self.counters.bytes_received += payload.len() as u64;
         }
@@ -335,15 +342,11 @@ impl QueuePair {
         link.last_heard = now;
         self.counters.acks_received += 1;
         self.counters.naks_received += u64::from(!matches!(ack.kind, AckKind::Ack(_)));
-        let feedback = Feedback {
-            cumulative,
-            negative: ack.kind == AckKind::Nak(NakCode::SequenceError),
-            trigger: ack.sack.map(|sack| sack.psn),
-            bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
-            rtt: ack.echo.round_trip(now),
-        };
+        let feedback = feedback(now, cumulative, ack);
         let acked = link.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
-        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        feedback.rtt.into_iter().for_each(|rtt| link.round_trips.record(rtt));
+        self.counters.retransmitted_spurious += u64::from(acked.spurious);
+        self.counters.probes_helpful += u64::from(acked.probe_helped);
         if acked.cumulative > 0 {
             link.requester.on_progress();
             self.complete_sends(completions);
@@ -392,7 +395,7 @@ impl QueuePair {
         }
         if !link.requester.end_rnr_wait(now) && !link.requester.waits_for_receiver() {
             match link.requester.sender.on_timeout(now) {
-                Timeout::Idle | Timeout::LossCheck => {}
+                Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
                 Timeout::Retransmit => self.counters.timeouts += 1,
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
             }
@@ -457,19 +460,33 @@ impl QueuePair {
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
+        self.counters.window_limited_nanos += link.requester.sender.take_window_limited().as_nanos();
         match plan.pick {
             Pick::New(_) => {
                 self.counters.packets_sent += 1;
                 self.counters.bytes_sent += plan.payload_len as u64;
             }
-            Pick::Again { timeout: true, .. } => self.counters.retransmitted_timeout += 1,
-            Pick::Again { timeout: false, .. } => self.counters.retransmitted_fast += 1,
+            Pick::Again { cause: Cause::Fast, .. } => self.counters.retransmitted_fast += 1,
+            Pick::Again { cause: Cause::Timeout, .. } => self.counters.retransmitted_timeout += 1,
+            Pick::Again { cause: Cause::Probe, .. } => self.counters.retransmitted_probe += 1,
         }
     }
 
     /// True if the two halves exist, so that there may be something to send.
     pub(super) const fn is_connected(&self) -> bool {
         self.link.is_some()
+    }
+}
+
+/// What an acknowledgement tells a sender.
+fn feedback(now: Instant, cumulative: Psn, ack: &Ack) -> Feedback<'_> {
+    Feedback {
+        cumulative,
+        negative: ack.kind == AckKind::Nak(NakCode::SequenceError),
+        trigger: ack.sack.map(|sack| sack.psn),
+        bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
+        rtt: ack.echo.round_trip(now),
+        echoed: ack.echo.timestamp.instant(now),
     }
 }
 
@@ -522,21 +539,9 @@ impl Link {
             };
             return Some((self.base(expected), Ack { kind, msn, echo, sack: None }));
         }
-        let reply = self.responder.acker.poll()?;
-        let kind = if reply.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
-        Some((self.base(reply.cumulative.unwrap_or(expected)), Ack { kind, msn, echo, sack: self.sack_of(reply) }))
-    }
-
-    /// Per-packet answers carry the PSN that triggered them; coalesced ones also the bitmap of all that is early.
-    fn sack_of(&self, reply: Reply) -> Option<Sack> {
-        let receiver = &self.responder.receiver;
-        if reply.cumulative.is_some() || !receiver.has_early() {
-            return reply.trigger.map(|psn| Sack::new(psn, &[]));
-        }
-        let words = &receiver.arrived();
-        match reply.trigger {
-            Some(psn) => Some(Sack::new(psn, words)),
-            None => Some(Sack::new(receiver.expected(), words)),
-        }
+        let answer = self.responder.acker.answer(&self.responder.receiver)?;
+        let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
+        let sack = answer.selective.map(|(psn, words)| Sack::new(psn, &words));
+        Some((self.base(answer.cumulative), Ack { kind, msn, echo, sack }))
     }
 }

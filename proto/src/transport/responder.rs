@@ -90,8 +90,8 @@ pub(super) enum Refused {
 /// What became of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Placed; so many receives are complete, in order.
-    Taken { completions: u32, messages: u32, early: bool },
+    /// Placed, so many packets ahead of the first missing one; so many receives are complete, in order.
+    Taken { completions: u32, messages: u32, ahead: u32 },
     /// It went no further.
     Dropped(DropReason),
     /// The next packet in order is at fault: the queue pair fails.
@@ -144,11 +144,11 @@ impl Responder {
     }
 
     fn take(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark) -> Outcome {
-        let opens_gap = self.receiver.opens_gap(base.psn);
+        let (opens_gap, ahead) = (self.receiver.opens_gap(base.psn), self.receiver.ahead(base.psn));
         let advance = self.receiver.accept(base.psn, mark);
         let urgent = base.ack_request || opens_gap || advance.packets > 1;
         self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
-        Outcome::Taken { completions: advance.completions, messages: advance.messages, early: arrival == Arrival::Early }
+        Outcome::Taken { completions: advance.completions, messages: advance.messages, ahead }
     }
 
     const fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {

@@ -40,10 +40,12 @@ pub struct Advance {
 }
 
 /// Which packets have arrived. Bit i of both bitmaps speaks of `expected + i`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Receiver {
     expected: Psn,
     msn: u32,
+    /// Largest distance of an early packet from the first gap.
+    farthest_early: u32,
     /// (1, x): inner packet, or the end of a message with a completion.
     first: Bitmap,
     /// (x, 1): end of a message.
@@ -53,7 +55,7 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver whose first packet will be `start`.
     pub fn new(start: Psn) -> Self {
-        Self { expected: start, msn: 0, first: Bitmap::default(), second: Bitmap::default() }
+        Self { expected: start, msn: 0, farthest_early: 0, first: Bitmap::default(), second: Bitmap::default() }
     }
 
     /// The first packet that has not arrived.
@@ -78,6 +80,16 @@ impl Receiver {
     /// True if something arrived behind the first gap.
     pub const fn has_early(&self) -> bool {
         !self.first.is_empty() || !self.second.is_empty()
+    }
+
+    /// How far ahead of the first gap a packet has arrived at most, packets.
+    pub const fn farthest_early(&self) -> u32 {
+        self.farthest_early
+    }
+
+    /// How far ahead of the next expected packet `psn` lies, packets; 0 for one that was here before.
+    pub fn ahead(&self, psn: Psn) -> u32 {
+        psn.distance_from(self.expected).unwrap_or(0)
     }
 
     /// Where `psn` lies. Nothing changes.
@@ -106,6 +118,7 @@ impl Receiver {
         if ahead == 0 && self.first.is_empty() && self.second.is_empty() {
             return self.step_over_one(mark);
         }
+        self.farthest_early = self.farthest_early.max(ahead);
         if mark != Mark::Ends {
             self.first.insert(ahead);
         }
