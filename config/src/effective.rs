@@ -135,6 +135,7 @@ fn transport(transport: &Transport) -> Value {
     group([
         ("ethertype", ethertype(transport.ethertype)),
         ("recovery", transport.recovery.word().into()),
+        ("bdp_fc", if transport.bdp_cap == BdpCap::Off { "off" } else { "on" }.into()),
         ("bdp_cap", bdp_cap(transport.bdp_cap)),
         ("rto_low", duration(transport.rto_low)),
         ("rto_high", duration(transport.rto_high)),
@@ -163,8 +164,7 @@ fn worker(worker: &Worker) -> Value {
 
 fn bdp_cap(cap: BdpCap) -> Value {
     match cap {
-        BdpCap::Auto => "auto".into(),
-        BdpCap::Off => "off".into(),
+        BdpCap::Auto | BdpCap::Off => "auto".into(),
         BdpCap::Packets(packets) => packets.into(),
     }
 }

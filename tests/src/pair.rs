@@ -3,7 +3,7 @@
 //! For faults that need one certain frame to be hit. Random faults are the business of the `world`.
 
 use weft_proto::transport::{
-    Access, AppId, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum, Recovery,
+    Access, AppId, BdpCap, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum, Recovery,
     RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};

@@ -4,7 +4,7 @@ use weft_proto::transport::{EndpointConfig, Event, Recovery, Status};
 use weft_proto::{Duration, Rng};
 use weft_tests::pair::{Fate, Pair, config, pattern, send, sges, write};
 
-const MODES: [Recovery; 3] = [Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN];
+const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN];
 
 /// One WRITE of `packets` packets; `fate` sees the rank of each request packet (its place in the message) and how often
 /// it was sent, or the number of an acknowledgement.
@@ -95,8 +95,11 @@ fn a_packet_lost_twice_is_recovered_within_a_round_trip_or_counted_as_a_time_out
 }
 
 #[test]
-fn the_lost_last_packet_waits_for_the_short_time_out_only() {
-    for recovery in MODES {
+fn the_lost_last_packet_waits_for_a_probe_or_the_short_time_out_only() {
+    let pair = transfer(Recovery::Irn, 10, |rank, times| if rank == 9 && times == 1 { Fate::Drop } else { Fate::Pass }, |_| Fate::Pass);
+    let counters = pair.counters(0);
+    assert_eq!((counters.retransmitted_probe, counters.probes_helpful, counters.timeouts), (1, 1, 0));
+    for recovery in [Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN] {
         let pair = transfer(recovery, 10, |rank, times| if rank == 9 && times == 1 { Fate::Drop } else { Fate::Pass }, |_| Fate::Pass);
         assert_eq!(pair.counters(0).retransmitted_timeout, 1, "{recovery:?}");
         assert_eq!(pair.counters(0).timeouts, 1, "{recovery:?}");

@@ -1,11 +1,11 @@
 //! Class of fault: sequence numbers that wrap, and state that outlives its numbers.
 
-use weft_proto::transport::{Psn, Recovery, SgList, Status};
+use weft_proto::transport::{BdpCap, Psn, Recovery, SgList, Status};
 use weft_proto::{DropReason, Duration};
 use weft_tests::pair::{APP, Fate, Pair, config, pattern, send, sges, write};
 use weft_tests::scenario::rng_near_wrap;
 
-const MODES: [Recovery; 3] = [Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN];
+const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN];
 /// The search for a generator whose first connection starts at most 4 numbers before the wrap begins here, and ends here.
 const HINT: u64 = 68_542;
 

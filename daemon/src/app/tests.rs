@@ -14,7 +14,7 @@ use std::time::{Duration, Instant as Clock};
 
 use rustix::event::PollFlags;
 use weft_config::model::Applications;
-use weft_proto::transport::{AppId, Endpoint, EndpointConfig, Recovery};
+use weft_proto::transport::{AppId, BdpCap, Endpoint, EndpointConfig, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{Instant, Rng};
 use weft_verbs::protocol::{Command, FromDaemon, Request};

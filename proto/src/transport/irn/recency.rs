@@ -2,7 +2,6 @@
 //! (RACK, RFC 8985). How late a packet may be is learnt from the path.
 
 use crate::time::{Duration, Instant};
-use crate::transport::Psn;
 use crate::transport::irn::rtt::RttEstimator;
 
 /// Gap in packets from which a hole counts as lost at once while the path has shown no reordering (RFC 8985, as in TCP).
@@ -10,31 +9,46 @@ const FIRST_THRESHOLD: u32 = 3;
 /// Recoveries in a row without a sign of reordering after which what was learnt is forgotten (RFC 8985, 6.2).
 const CALM_RECOVERIES: u8 = 16;
 
-/// A packet in flight.
+/// A packet in flight. 16 bytes, of which a queue pair may have a thousand.
 #[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Sent {
     /// When it was last sent.
     pub(super) at: Instant,
     /// The work request that it belongs to.
     pub(super) work: u32,
-    /// It was sent more than once.
-    pub(super) again: bool,
+    /// The rank of that transmission among all of the sender, modulo 2^31, and in the lowest bit whether it was not the
+    /// first of this packet. Packets of a batch are sent at the same time; their ranks tell which went first.
+    rank: u32,
+}
+
+impl Sent {
+    /// A packet sent for the first time, as the transmission number `rank`.
+    pub(super) const fn first(at: Instant, work: u32, rank: u32) -> Self {
+        Self { at, work, rank: rank << 1 }
+    }
+
+    /// The same packet sent again, as the transmission number `rank`.
+    pub(super) const fn again(self, at: Instant, rank: u32) -> Self {
+        Self { at, work: self.work, rank: rank << 1 | 1 }
+    }
+
+    /// True if it was sent more than once.
+    pub(super) const fn is_again(self) -> bool {
+        self.rank & 1 == 1
+    }
+
+    /// True if it was last sent before the other was. Two packets in flight are less than 2^30 transmissions apart.
+    const fn is_before(self, other: Self) -> bool {
+        let steps = (other.rank >> 1).wrapping_sub(self.rank >> 1) & (u32::MAX >> 1);
+        steps != 0 && steps < 1 << 30
+    }
 }
 
 /// The latest-sent packet known to have arrived (RACK's state, RFC 8985 section 5.2).
 #[derive(Clone, Copy, Debug, Hash)]
 struct Latest {
-    psn: Psn,
     sent: Sent,
     rtt: Duration,
-}
-
-impl Latest {
-    /// True if a packet was sent before this one. First transmissions leave in the order of their numbers; of others
-    /// sent at the same instant nobody knows.
-    fn is_later_than(&self, psn: Psn, sent: Sent) -> bool {
-        sent.at < self.sent.at || sent.at == self.sent.at && !sent.again && !self.sent.again && psn.is_before(self.psn)
-    }
 }
 
 /// What is known about the order in which packets arrive.
@@ -65,9 +79,9 @@ impl Recency {
     }
 
     /// This transmission of a packet, or one made later, has arrived after a round trip of `rtt`.
-    pub(super) fn on_arrival(&mut self, psn: Psn, sent: Sent, rtt: Duration) {
-        if self.latest.is_none_or(|latest| !latest.is_later_than(psn, sent)) {
-            self.latest = Some(Latest { psn, sent, rtt });
+    pub(super) fn on_arrival(&mut self, sent: Sent, rtt: Duration) {
+        if self.latest.is_none_or(|latest| latest.sent.is_before(sent)) {
+            self.latest = Some(Latest { sent, rtt });
         }
     }
 
@@ -98,10 +112,10 @@ impl Recency {
 
     /// When a missing packet counts as lost; `None` while nothing sent after it has arrived. `gap`: how far behind it
     /// the farthest arrival lies, packets.
-    pub(super) fn overdue_at(&self, psn: Psn, sent: Sent, gap: u32, rtt: &RttEstimator) -> Option<Instant> {
-        let latest = self.latest.filter(|latest| latest.is_later_than(psn, sent))?;
+    pub(super) fn overdue_at(&self, sent: Sent, gap: u32, rtt: &RttEstimator) -> Option<Instant> {
+        let latest = self.latest.filter(|latest| sent.is_before(latest.sent))?;
         // The gap tells nothing of a packet sent again: what arrived behind it may have been sent before it.
-        let patient = if sent.again { self.threshold > FIRST_THRESHOLD } else { gap < self.threshold };
+        let patient = if sent.is_again() { self.threshold > FIRST_THRESHOLD } else { gap < self.threshold };
         Some(sent.at + latest.rtt + if patient { self.allowance(rtt) } else { Duration::ZERO })
     }
 

@@ -146,6 +146,8 @@ pub struct Sender {
     arrived: Bitmap,
     /// One entry for each packet in flight.
     sent: Ring<Sent>,
+    /// Transmissions so far, modulo 2^32.
+    transmissions: u32,
     /// In recovery until the cumulative acknowledgement passes this: the last new packet before the first retransmission.
     recovery: Option<Psn>,
     /// The first unacknowledged packet is to be sent again, whatever the rule says.
@@ -175,6 +177,7 @@ impl Sender {
             next: start,
             arrived: Bitmap::default(),
             sent: Ring::new(0),
+            transmissions: 0,
             recovery: None,
             first_again: None,
             pass: None,
@@ -333,11 +336,11 @@ impl Sender {
     fn note_arrival(&mut self, psn: Psn, sent: Sent, before: Option<u32>, report: &mut Report) {
         let rtt = report.now.since(sent.at);
         let rtt = report.rtt.map_or(rtt, |measured| measured.min(rtt));
-        if !sent.again {
+        if !sent.is_again() {
             if let Some(distance) = before {
                 self.recency.on_reordered(sent, distance);
             }
-            return self.recency.on_arrival(psn, sent, rtt);
+            return self.recency.on_arrival(sent, rtt);
         }
         if report.echoed.is_some_and(|echoed| echoed < Timestamp::floor(sent.at)) {
             self.verdicts.needless += 1;
@@ -346,7 +349,7 @@ impl Sender {
         } else {
             self.verdicts.needed += 1;
             report.probe_helped |= self.prober.is_out(psn);
-            self.recency.on_arrival(psn, sent, rtt);
+            self.recency.on_arrival(sent, rtt);
         }
     }
 
@@ -505,7 +508,7 @@ impl Sender {
     /// in flight alone.
     fn rto_deadline(&self) -> Option<Instant> {
         let few = if self.profile.rto_adaptive {
-            self.outstanding() <= FEW_IN_FLIGHT || self.sent_of(0).again
+            self.outstanding() <= FEW_IN_FLIGHT || self.sent_of(0).is_again()
         } else {
             self.in_flight() <= FEW_IN_FLIGHT
         };
@@ -572,11 +575,11 @@ impl Sender {
         }
         while bit < end {
             let (psn, sent) = (self.unacknowledged.plus(bit), self.sent_of(bit));
-            match self.recency.overdue_at(psn, sent, highest.saturating_sub(bit), &self.rtt) {
+            match self.recency.overdue_at(sent, highest.saturating_sub(bit), &self.rtt) {
                 Some(at) if at <= now => return Some(psn),
                 Some(at) => self.loss_check = earliest(self.loss_check, Some(at)),
                 // First transmissions leave in order, so all behind this one were sent after the latest arrival, too.
-                None if !sent.again => break,
+                None if !sent.is_again() => break,
                 None => {}
             }
             bit = self.arrived.first_clear(bit + 1);
@@ -591,7 +594,8 @@ impl Sender {
                 if self.in_flight() == 0 {
                     self.rto_start = now;
                 }
-                self.sent.push(Sent { at: now, again: false, work });
+                let rank = self.next_rank();
+                self.sent.push(Sent::first(now, work, rank));
                 self.next = psn.next();
                 self.prober.on_activity(now);
             }
@@ -599,10 +603,15 @@ impl Sender {
         }
     }
 
+    const fn next_rank(&mut self) -> u32 {
+        self.transmissions = self.transmissions.wrapping_add(1);
+        self.transmissions
+    }
+
     fn on_sent_again(&mut self, now: Instant, psn: Psn, cause: Cause) {
-        let position = self.sent.head().wrapping_add(self.bit_of(psn));
+        let (position, rank) = (self.sent.head().wrapping_add(self.bit_of(psn)), self.next_rank());
         if let Some(sent) = self.sent.get_mut(position) {
-            *sent = Sent { at: now, again: true, ..*sent };
+            *sent = sent.again(now, rank);
         }
         if cause == Cause::Probe {
             self.rto_start = now;
