@@ -64,7 +64,10 @@ fn timing_that_is_not_given_follows_what_is_given() {
     let micros = |transport: Transport| [transport.rto_low, transport.rto_high, transport.ack_delay].map(|span| span.as_nanos() / 1_000);
     assert_eq!(micros(transport("{}")), [1_000, 4_000, 100]);
     assert_eq!(micros(transport("{ rto_low: 5ms }")), [5_000, 20_000, 500]);
-    assert_eq!([transport("{}"), transport("{ bdp_fc: off }"), transport("{ bdp_fc: on, bdp_cap: 9 }")].map(|t| t.bdp_cap), [BdpCap::Auto, BdpCap::Off, BdpCap::Packets(9)]);
+    assert_eq!(
+        [transport("{}"), transport("{ bdp_fc: off }"), transport("{ bdp_fc: on, bdp_cap: 9 }")].map(|t| t.bdp_cap),
+        [BdpCap::Auto, BdpCap::Off, BdpCap::Packets(9)]
+    );
     assert_eq!((transport("{}").ack_every, transport("{ bdp_cap: 8 }").ack_every), (16, 8));
     // The paper's values, with an acknowledgement per packet, leave nothing to wait for.
     assert_eq!(micros(transport("{ recovery: irn-strict, rto_low: 100us, rto_high: 320us, ack_delay: 100us }")), [100, 320, 100]);

@@ -150,6 +150,7 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         connect_retries: 12,
         max_qps: 64,
         max_regions: 64,
+        max_reads: one_of(rng, &[1, 2, 16]),
         ..EndpointConfig::new(MacAddr::ZERO)
     }
 }

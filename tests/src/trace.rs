@@ -74,7 +74,7 @@ impl Machine {
                 let retry_count = u8::try_from(field("retries", 7)?).map_err(|_| String::from("too many retries"))?;
                 let window = Window::fixed(narrow(field("cap", 110)?)?);
                 let ack_delay = NO_DELAY.delay;
-                let config = SenderConfig { profile, window, rto, retry_count, ack_delay };
+                let config = SenderConfig { profile, window, rto, retry_count, ack_delay, tail_asks: true };
                 Ok(Self::Sender(Box::new(Sender::new(start, config)), Instant::ZERO))
             }
             _ => Err(String::from("a trace starts with `receiver` or `sender`")),

@@ -7,6 +7,9 @@
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
 //! | `ring` | queues that grow, with entries found by position |
+//! | `reads` | READs and atomics that we asked for |
+//! | `responses` | READs and atomics that we answer |
+//! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | `connection` | the life of a connection |
 //! | [`region`] | keys and access checks |
@@ -15,12 +18,16 @@
 mod connection;
 pub mod counters;
 mod endpoint;
+mod inbound;
 pub mod irn;
+mod link;
 pub mod psn;
 mod qp;
+mod reads;
 pub mod region;
 mod requester;
 mod responder;
+mod responses;
 mod ring;
 mod timers;
 pub mod work;

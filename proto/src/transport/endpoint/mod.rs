@@ -222,11 +222,11 @@ impl Endpoint {
             depth: (qp.init.sq_depth, qp.init.rq_depth),
             rtt: sender.and_then(|sender| sender.rtt().smoothed().map(|rtt| (rtt, sender.rtt().variation()))),
             rtt_percentiles: link.and_then(|link| {
-                let round_trips = &link.round_trips;
+                let round_trips = link.round_trips();
                 Some([round_trips.percentile(50)?, round_trips.percentile(99)?, round_trips.largest()?])
             }),
             reordering_threshold: sender.map_or(0, |sender| sender.reordering_threshold()),
-            farthest_early: link.map_or(0, |link| link.responder.receiver.farthest_early()),
+            farthest_early: link.map_or(0, |link| link.responder.inbound.receiver.farthest_early()),
             last_heard: link.map(|link| link.last_heard()),
             counters: qp.counters,
         }

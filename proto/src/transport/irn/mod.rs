@@ -16,8 +16,8 @@ pub mod window;
 
 pub use acker::{AckTiming, Acker, Answer, Reply};
 pub use bitmap::Bitmap;
-pub use receiver::{Advance, Arrival, Mark, Receiver};
 pub use histogram::RttHistogram;
+pub use receiver::{Advance, Arrival, Mark, Receiver};
 pub use rtt::{RtoBounds, RttEstimator};
 pub use sender::{Acked, BadAck, Cause, Feedback, Pick, Sender, SenderConfig, Timeout};
 pub use window::Window;
@@ -63,9 +63,7 @@ impl Profile {
             Self { loss: LossRule::Recency, keeps_early: true, sack: true, ack_every_packet: false, rto_adaptive: true, probes: true };
         match recovery {
             Recovery::Irn => own,
-            Recovery::IrnStrict => {
-                Self { loss: LossRule::FirstGap, ack_every_packet: true, rto_adaptive: false, probes: false, ..own }
-            }
+            Recovery::IrnStrict => Self { loss: LossRule::FirstGap, ack_every_packet: true, rto_adaptive: false, probes: false, ..own },
             Recovery::SelectiveNoSack => Self { loss: LossRule::FirstGap, sack: false, probes: false, ..own },
             Recovery::GoBackN => Self { loss: LossRule::GoBackN, keeps_early: false, sack: false, probes: false, ..own },
         }

@@ -15,10 +15,10 @@ pub(super) struct Prober {
     out: Option<Psn>,
 }
 
-/// After so long a silence a probe is sent: two round trips, and with one packet in flight the time that the receiver
-/// may wait with its acknowledgement (RFC 8985, 7.2).
-pub(super) fn patience(smoothed: Duration, in_flight: u32, ack_delay: Duration) -> Duration {
-    smoothed.saturating_mul(2) + if in_flight == 1 { ack_delay } else { Duration::ZERO }
+/// After so long a silence a probe is sent: two round trips, and the time that the receiver may wait before it
+/// acknowledges the last packets (RFC 8985, 7.2).
+pub(super) fn patience(smoothed: Duration, ack_delay: Duration) -> Duration {
+    smoothed.saturating_mul(2) + ack_delay
 }
 
 impl Prober {

@@ -21,6 +21,8 @@ pub struct SenderConfig {
     pub retry_count: u8,
     /// How long the receiver may wait before it acknowledges.
     pub ack_delay: Duration,
+    /// The last packet of what there is to send asks for an acknowledgement at once.
+    pub tail_asks: bool,
 }
 
 /// What an acknowledgement says, reduced to packet numbers.
@@ -141,6 +143,7 @@ pub struct Sender {
     profile: Profile,
     retry_count: u8,
     ack_delay: Duration,
+    tail_asks: bool,
     unacknowledged: Psn,
     next: Psn,
     arrived: Bitmap,
@@ -173,6 +176,7 @@ impl Sender {
             profile: config.profile,
             retry_count: config.retry_count,
             ack_delay: config.ack_delay,
+            tail_asks: config.tail_asks,
             unacknowledged: start,
             next: start,
             arrived: Bitmap::default(),
@@ -521,7 +525,8 @@ impl Sender {
         if !self.profile.probes || self.recovery.is_some() || !self.arrived.is_empty() {
             return None;
         }
-        let patience = patience(self.rtt.smoothed()?, self.in_flight(), self.ack_delay);
+        let ack_delay = if self.in_flight() == 1 || !self.tail_asks { self.ack_delay } else { Duration::ZERO };
+        let patience = patience(self.rtt.smoothed()?, ack_delay);
         let silence = self.prober.deadline(patience)?;
         self.rto_deadline().map(|timeout| timeout.min(silence))
     }

@@ -19,7 +19,7 @@ fn sender(start: u32, loss: LossRule, cap: u32) -> Sender {
         LossRule::GoBackN => Profile::of(Recovery::GoBackN),
     };
     let (window, ack_delay) = (Window::fixed(cap), Duration::from_micros(20));
-    Sender::new(Psn::new(start), SenderConfig { profile, window, rto: RTO, retry_count: 7, ack_delay })
+    Sender::new(Psn::new(start), SenderConfig { profile, window, rto: RTO, retry_count: 7, ack_delay, tail_asks: true })
 }
 
 const fn micros(micros: u64) -> Instant {
@@ -338,7 +338,8 @@ fn three_hundred_selectively_acknowledged_packets_behind_one_hole_are_all_counte
     send_new(&mut sender, micros(1), 301);
     let mut bitmap = [u64::MAX; 16];
     bitmap[0] &= !1;
-    let feedback = Feedback { cumulative: Psn::new(0), negative: true, trigger: Some(Psn::new(300)), bitmap: &bitmap, rtt: None, echoed: None };
+    let feedback =
+        Feedback { cumulative: Psn::new(0), negative: true, trigger: Some(Psn::new(300)), bitmap: &bitmap, rtt: None, echoed: None };
     assert_eq!(sender.on_ack(micros(20), feedback).unwrap().selective, 300);
     let again = sender.pick(micros(20), true);
     assert_eq!(again, Some(Pick::Again { psn: Psn::new(0), cause: Cause::Fast }));
@@ -348,7 +349,14 @@ fn three_hundred_selectively_acknowledged_packets_behind_one_hole_are_all_counte
 fn a_lost_retransmission_is_noticed_without_a_timeout_by_the_recency_rule() {
     let mut sender = sender(0, LossRule::Recency, 100);
     send_new(&mut sender, micros(0), 8);
-    let gap = |trigger: u32| Feedback { cumulative: Psn::new(0), negative: true, trigger: Some(Psn::new(trigger)), bitmap: &[], rtt: None, echoed: None };
+    let gap = |trigger: u32| Feedback {
+        cumulative: Psn::new(0),
+        negative: true,
+        trigger: Some(Psn::new(trigger)),
+        bitmap: &[],
+        rtt: None,
+        echoed: None,
+    };
     for trigger in 1..8 {
         sender.on_ack(micros(10), gap(trigger)).unwrap();
     }
@@ -454,8 +462,14 @@ fn go_back_n_goes_back_again_for_a_second_loss_but_not_for_a_second_report() {
     let mut sender = sender(0, LossRule::GoBackN, 64);
     send_new(&mut sender, micros(0), 30);
     let report = |sender: &mut Sender, cumulative: u32, trigger: u32| {
-        let feedback =
-            Feedback { cumulative: Psn::new(cumulative), negative: true, trigger: Some(Psn::new(trigger)), bitmap: &[], rtt: None, echoed: None };
+        let feedback = Feedback {
+            cumulative: Psn::new(cumulative),
+            negative: true,
+            trigger: Some(Psn::new(trigger)),
+            bitmap: &[],
+            rtt: None,
+            echoed: None,
+        };
         sender.on_ack(micros(10), feedback).unwrap();
     };
     let again = |sender: &mut Sender, count: u32| {
@@ -512,7 +526,7 @@ fn a_needless_timeout_sends_one_packet_again_and_not_the_window() {
 fn warm(profile: Profile, count: u32) -> Sender {
     let (window, ack_delay) = (Window::fixed(64), Duration::from_micros(20));
     let rto = RtoBounds { adaptive: profile.rto_adaptive, low: Duration::from_micros(200), high: Duration::from_millis(1), ..RTO };
-    let mut sender = Sender::new(Psn::new(0), SenderConfig { profile, window, rto, retry_count: 7, ack_delay });
+    let mut sender = Sender::new(Psn::new(0), SenderConfig { profile, window, rto, retry_count: 7, ack_delay, tail_asks: true });
     for n in 0..30 {
         send_new(&mut sender, micros(n * 30), 1);
         let echo = Feedback { rtt: Some(Duration::from_micros(20)), ..ack(n as u32 + 1) };
@@ -557,6 +571,26 @@ fn a_single_packet_waits_for_a_late_acknowledgement_before_it_is_a_probe() {
     for strict in [Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN] {
         assert_eq!(warm(Profile::of(strict), 1).deadline(), Some(micros(1_200)), "{strict:?} has no probes");
     }
+}
+
+#[test]
+fn where_the_last_packet_asks_for_nothing_a_probe_waits_for_the_late_acknowledgement() {
+    let config = |tail_asks| SenderConfig {
+        profile: Profile::of(Recovery::Irn),
+        window: Window::fixed(64),
+        rto: RtoBounds { low: Duration::from_micros(200), ..RTO },
+        retry_count: 7,
+        ack_delay: Duration::from_micros(50),
+        tail_asks,
+    };
+    let due = [true, false].map(|tail_asks| {
+        let mut sender = Sender::new(Psn::new(0), config(tail_asks));
+        send_new(&mut sender, micros(0), 1);
+        sender.on_ack(micros(20), Feedback { rtt: Some(Duration::from_micros(20)), ..ack(1) }).unwrap();
+        send_new(&mut sender, micros(100), 3);
+        sender.deadline()
+    });
+    assert_eq!(due, [Some(micros(140)), Some(micros(190))]);
 }
 
 #[test]
