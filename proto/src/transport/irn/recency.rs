@@ -1,7 +1,7 @@
 //! The rule of recency: what was sent before something that has arrived, and is still missing, is lost or late
 //! (RACK, RFC 8985). How late a packet may be is learnt from the path.
 
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, Timestamp};
 use crate::transport::irn::rtt::RttEstimator;
 
 /// Gap in packets from which a hole counts as lost at once while the path has shown no reordering (RFC 8985, as in TCP).
@@ -44,17 +44,16 @@ impl Sent {
     }
 }
 
-/// The latest-sent packet known to have arrived (RACK's state, RFC 8985 section 5.2).
-#[derive(Clone, Copy, Debug, Hash)]
-struct Latest {
-    sent: Sent,
-    rtt: Duration,
-}
-
 /// What is known about the order in which packets arrive.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Recency {
-    latest: Option<Latest>,
+    /// The latest-sent packet known to have arrived (RACK's state, RFC 8985 section 5.2).
+    latest: Option<Sent>,
+    /// The latest departure that an acknowledgement has echoed. It also tells of packets whose entry is gone, or was
+    /// overwritten when they were sent again.
+    heard: Instant,
+    /// Round trip of the later of these.
+    rtt: Duration,
     /// A hole with an arrival so many packets behind it is lost without waiting.
     threshold: u32,
     /// How long a hole with less behind it may be late, beyond the smallest round trip's quarter.
@@ -65,12 +64,12 @@ pub(super) struct Recency {
 
 impl Recency {
     pub(super) const fn new() -> Self {
-        Self { latest: None, threshold: FIRST_THRESHOLD, lateness: Duration::ZERO, calm: 0 }
+        Self { latest: None, heard: Instant::ZERO, rtt: Duration::ZERO, threshold: FIRST_THRESHOLD, lateness: Duration::ZERO, calm: 0 }
     }
 
     /// True if anything has arrived that others can be compared with.
-    pub(super) const fn is_known(&self) -> bool {
-        self.latest.is_some()
+    pub(super) fn is_known(&self) -> bool {
+        self.latest.is_some() || self.heard > Instant::ZERO
     }
 
     /// The gap in packets from which a hole is lost at once.
@@ -80,9 +79,21 @@ impl Recency {
 
     /// This transmission of a packet, or one made later, has arrived after a round trip of `rtt`.
     pub(super) fn on_arrival(&mut self, sent: Sent, rtt: Duration) {
-        if self.latest.is_none_or(|latest| latest.sent.is_before(sent)) {
-            self.latest = Some(Latest { sent, rtt });
+        if self.latest.is_none_or(|latest| latest.is_before(sent)) {
+            (self.latest, self.rtt) = (Some(sent), rtt);
         }
+    }
+
+    /// Something that was sent at `echoed`, rounded down to a tick, has arrived after a round trip of `rtt`.
+    pub(super) fn on_echo(&mut self, echoed: Instant, rtt: Duration) {
+        if echoed > self.heard {
+            (self.heard, self.rtt) = (echoed, rtt);
+        }
+    }
+
+    /// True if something sent later has arrived.
+    fn is_overtaken(&self, sent: Sent) -> bool {
+        Timestamp::floor(sent.at) < self.heard || self.latest.is_some_and(|latest| sent.is_before(latest))
     }
 
     /// A packet sent once arrived after one that lies `distance` behind it: the path reorders by so many packets, and
@@ -90,7 +101,7 @@ impl Recency {
     pub(super) fn on_reordered(&mut self, sent: Sent, distance: u32) {
         self.calm = 0;
         self.threshold = self.threshold.max(distance.saturating_add(1));
-        let late = self.latest.map_or(Duration::ZERO, |latest| latest.sent.at.since(sent.at));
+        let late = self.latest.map_or(Duration::ZERO, |latest| latest.at.since(sent.at));
         self.lateness = self.lateness.max(late + late.div(4));
     }
 
@@ -106,17 +117,17 @@ impl Recency {
     pub(super) const fn on_recovered(&mut self) {
         self.calm = self.calm.saturating_add(1);
         if self.calm >= CALM_RECOVERIES {
-            *self = Self { latest: self.latest, ..Self::new() };
+            *self = Self { latest: self.latest, heard: self.heard, rtt: self.rtt, ..Self::new() };
         }
     }
 
     /// When a missing packet counts as lost; `None` while nothing sent after it has arrived. `gap`: how far behind it
     /// the farthest arrival lies, packets.
     pub(super) fn overdue_at(&self, sent: Sent, gap: u32, rtt: &RttEstimator) -> Option<Instant> {
-        let latest = self.latest.filter(|latest| sent.is_before(latest.sent))?;
         // The gap tells nothing of a packet sent again: what arrived behind it may have been sent before it.
         let patient = if sent.is_again() { self.threshold > FIRST_THRESHOLD } else { gap < self.threshold };
-        Some(sent.at + latest.rtt + if patient { self.allowance(rtt) } else { Duration::ZERO })
+        let allowance = if patient { self.allowance(rtt) } else { Duration::ZERO };
+        self.is_overtaken(sent).then(|| sent.at + self.rtt + allowance)
     }
 
     /// How long a packet may be late: a quarter of the smallest round trip (RFC 8985, 6.2), longer as the path has shown.

@@ -197,6 +197,11 @@ impl Sender {
         }
     }
 
+    /// How losses are noticed and recovered.
+    pub const fn profile(&self) -> Profile {
+        self.profile
+    }
+
     /// The first packet not acknowledged.
     pub const fn unacknowledged(&self) -> Psn {
         self.unacknowledged
@@ -267,6 +272,7 @@ impl Sender {
         let newly = feedback.cumulative.distance_from(self.unacknowledged).filter(|&n| n <= self.in_flight()).ok_or(BadAck)?;
         if let Some(rtt) = feedback.rtt {
             self.rtt.sample(now, rtt);
+            feedback.echoed.into_iter().for_each(|echoed| self.recency.on_echo(echoed, rtt));
             self.window.on_round_trip(now, &self.rtt, self.in_flight());
         }
         let mut report = Report { now, rtt: feedback.rtt, echoed: feedback.echoed, spurious: 0, probe_helped: false };
@@ -432,9 +438,9 @@ impl Sender {
         }
     }
 
-    /// Enters recovery if something is overdue. Nothing can be while no packet behind a gap has arrived.
+    /// Enters recovery if something is overdue.
     fn notice_loss(&mut self, now: Instant) -> bool {
-        let Some(pass) = self.pass.filter(|_| self.recovery.is_none() && !self.arrived.is_empty()) else { return false };
+        let Some(pass) = self.pass.filter(|_| self.recovery.is_none()) else { return false };
         let lost = self.next_overdue(now, pass).is_some();
         if lost {
             self.enter_recovery();
@@ -519,10 +525,13 @@ impl Sender {
         (self.in_flight() > 0).then(|| self.rto_start + self.rtt.timeout(few, self.timeouts))
     }
 
-    /// No probe in recovery, nor while a packet behind a gap has arrived: then something is known to be missing, and
-    /// other rules apply (RFC 8985, 7.2). Not later than the time-out, which begins anew with the probe.
+    /// No probe while a packet sent again is awaited, nor while one behind a gap has arrived: then something is known
+    /// to be missing, and other rules apply (RFC 8985, 7.2, which forbids them until recovery ends; but the end of what
+    /// was sent may be lost while everything that recovery is about has been repaired). Not later than the time-out,
+    /// which begins anew with the probe.
     fn probe_deadline(&self) -> Option<Instant> {
-        if !self.profile.probes || self.recovery.is_some() || !self.arrived.is_empty() {
+        let recovering = self.first_again.is_some() || !self.arrived.is_empty() || self.sent_of(0).is_again();
+        if !self.profile.probes || recovering {
             return None;
         }
         let ack_delay = if self.in_flight() == 1 || !self.tail_asks { self.ack_delay } else { Duration::ZERO };
