@@ -27,7 +27,9 @@ fn main() {
     let setup = Setup { rate, delay: Duration::from_nanos(8_700), queue: 64 << 10, messages, seed: 7 };
     println!("{messages} WRITEs of 1 MiB, 8 at a time; 10 Gbit/s, 20 us unloaded round trip, queue of 64 KiB, MTU 1500, bdp_cap auto;");
     println!("faults in both directions, the same seed for every mode\n");
-    println!("| mode | fault | goodput, Gbit/s | of lossless | completed in, ms | sent again | needless | by time-out | acks per data frame |");
+    println!(
+        "| mode | fault | goodput, Gbit/s | of lossless | completed in, ms | sent again | needless | by time-out | acks per data frame |"
+    );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (name, recovery) in MODES {
         let mut lossless = None;

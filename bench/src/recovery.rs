@@ -124,14 +124,7 @@ impl World {
     fn new(recovery: Recovery, setup: Setup) -> Self {
         let hosts = [0, 1].map(|host| Endpoint::new(config(host, recovery, setup.rate), Rng::from_seed(u64::from(host))));
         let wires = [0, 1].map(|wire| Wire { free_at: Instant::ZERO, frames: Vec::new(), rng: Rng::from_seed(setup.seed + wire) });
-        Self {
-            now: Instant::from_nanos(1),
-            hosts,
-            wires,
-            setup,
-            faults: Faults { loss_ppm: 0, reorder: 0 },
-            buffer: vec![0; 2048],
-        }
+        Self { now: Instant::from_nanos(1), hosts, wires, setup, faults: Faults { loss_ppm: 0, reorder: 0 }, buffer: vec![0; 2048] }
     }
 
     /// Everything that happens at this instant.

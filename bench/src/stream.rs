@@ -1,8 +1,8 @@
 //! Two endpoints and an endless WRITE between them, batch by batch, each stage measured by itself.
 
 use weft_proto::transport::{
-    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp, SendWork,
-    SgList, Sge,
+    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp,
+    SendWork, SgList, Sge,
 };
 use weft_proto::wire::{EtherType, MacAddr, packet::Packet};
 use weft_proto::{Duration, Instant, Rng};

@@ -145,3 +145,23 @@ fn a_black_hole_costs_exactly_the_configured_retries() {
         assert!(last.since(start) <= Duration::from_micros(100 * 128), "bounded by the doubled time-outs");
     }
 }
+
+#[test]
+fn a_path_that_reorders_by_up_to_eight_packets_causes_next_to_no_retransmissions() {
+    let mut rng = Rng::from_seed(3);
+    // A frame time is 1.2 us at 10 Gbit/s. Until the path is known, the first window costs some.
+    let hold = |_, _| Fate::Hold(Duration::from_nanos(1_200 * rng.below(9)));
+    let pair = transfer(Recovery::Irn, 12_000, hold, |_| Fate::Pass);
+    let counters = pair.counters(0);
+    assert!(pair.counters(1).early_received > 100, "{:?}", pair.counters(1));
+    let again = counters.retransmitted_fast + counters.retransmitted_probe;
+    assert!(again * 100 < counters.packets_sent && counters.timeouts == 0, "{counters:?}");
+}
+
+#[test]
+fn nothing_gets_through_for_a_while_and_then_all_of_it_does() {
+    for recovery in MODES {
+        let pair = transfer(recovery, 20, |_, times| if times <= 2 { Fate::Drop } else { Fate::Pass }, |_| Fate::Pass);
+        assert!(pair.counters(0).timeouts > 0, "{recovery:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Class of fault: sequence numbers that wrap, and state that outlives its numbers.
 
+use weft_proto::transport::irn::{Mark, Receiver};
 use weft_proto::transport::{BdpCap, Psn, Recovery, SgList, Status};
 use weft_proto::{DropReason, Duration};
 use weft_tests::pair::{APP, Fate, Pair, config, pattern, send, sges, write};
@@ -119,4 +120,15 @@ fn more_than_256_packets_may_wait_behind_one_hole() {
     let counters = pair.counters(0);
     assert_eq!((counters.retransmitted_fast, counters.timeouts), (1, 0));
     assert!(pair.counters(1).early_received > 256);
+}
+
+#[test]
+fn the_count_of_messages_goes_on_over_its_own_wrap() {
+    const WRAP: u32 = 1 << 24;
+    let mut receiver = Receiver::new(Psn::new(0));
+    let mut messages = 0;
+    for number in 0..WRAP + 10 {
+        messages += receiver.accept(Psn::new(number), Mark::Completes).completions;
+    }
+    assert_eq!((messages, receiver.msn(), receiver.expected()), (WRAP + 10, 10, Psn::new(10)));
 }

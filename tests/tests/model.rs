@@ -12,14 +12,8 @@ const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::Sele
 type Shape = (u32, u32, [u8; 4]);
 
 /// Windows of all packets and smaller ones, so that new packets follow those that are lost.
-const USUAL: [Shape; 6] = [
-    (6, 6, [1, 0, 0, 0]),
-    (4, 4, [2, 0, 0, 0]),
-    (6, 3, [2, 0, 0, 0]),
-    (4, 4, [1, 1, 0, 0]),
-    (5, 3, [1, 0, 1, 0]),
-    (4, 3, [1, 0, 0, 1]),
-];
+const USUAL: [Shape; 6] =
+    [(6, 6, [1, 0, 0, 0]), (4, 4, [2, 0, 0, 0]), (6, 3, [2, 0, 0, 0]), (4, 4, [1, 1, 0, 0]), (5, 3, [1, 0, 1, 0]), (4, 3, [1, 0, 0, 1])];
 const LARGE: [Shape; 5] = [(6, 6, [2, 0, 0, 0]), (5, 5, [2, 1, 0, 0]), (6, 3, [3, 1, 0, 0]), (6, 4, [2, 0, 1, 0]), (5, 3, [2, 1, 1, 1])];
 
 #[test]

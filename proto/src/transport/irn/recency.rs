@@ -2,6 +2,7 @@
 //! (RACK, RFC 8985). How late a packet may be is learnt from the path.
 
 use crate::time::{Duration, Instant, Timestamp};
+use crate::transport::irn::bitmap::WINDOW;
 use crate::transport::irn::rtt::RttEstimator;
 
 /// Gap in packets from which a hole counts as lost at once while the path has shown no reordering (RFC 8985, as in TCP).
@@ -106,10 +107,10 @@ impl Recency {
     }
 
     /// A packet was sent again that had arrived or was to arrive: wait longer, by a quarter of the smallest round trip
-    /// each time, and for a few packets more.
+    /// each time, and for twice as many packets: how late it was, its overwritten entry no longer tells.
     pub(super) fn on_spurious(&mut self, rtt: &RttEstimator) {
         self.calm = 0;
-        self.threshold = self.threshold.saturating_add(1);
+        self.threshold = self.threshold.saturating_mul(2).min(WINDOW);
         self.lateness = (self.lateness + quarter(rtt)).min(longest(rtt));
     }
 

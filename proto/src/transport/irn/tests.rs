@@ -632,7 +632,7 @@ fn reordering_once_seen_is_tolerated_and_forgotten_after_sixteen_quiet_recoverie
     (0..15).for_each(|_| recency.on_recovered());
     recency.on_spurious(&rtt);
     (0..15).for_each(|_| recency.on_recovered());
-    assert_eq!(recency.threshold(), 10);
+    assert_eq!(recency.threshold(), 18);
     recency.on_recovered();
     assert_eq!(recency.threshold(), 3);
 }
