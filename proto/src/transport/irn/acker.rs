@@ -144,7 +144,7 @@ impl Acker {
     /// that triggered them, coalesced ones also the bitmap, and without SACK nothing but that there is a gap.
     pub fn answer(&mut self, receiver: &Receiver) -> Option<Answer> {
         let reply = self.poll()?;
-        let cumulative = reply.cumulative.unwrap_or(receiver.expected());
+        let cumulative = reply.cumulative.unwrap_or_else(|| receiver.expected());
         if !self.profile.sack {
             return Some(Answer { cumulative, negative: reply.negative || receiver.has_early(), selective: None });
         }
