@@ -74,10 +74,10 @@ fn timing_that_is_not_given_follows_what_is_given() {
 }
 
 #[test]
-fn a_node_with_few_queue_pairs_and_regions_gives_no_application_more() {
-    let text = "version: 1\nnode: n\nports: [{ interface: e, role: host }]\ntransport: { max_qps: 10, max_regions: 20 }\n";
+fn a_node_with_few_queues_and_regions_gives_no_application_more() {
+    let text = "version: 1\nnode: n\nports: [{ interface: e, role: host }]\ntransport: { max_qps: 10, max_regions: 20, max_srqs: 3 }\n";
     let limits = read(text).applications;
-    assert_eq!((limits.max_qps_per_application, limits.max_regions_per_application), (10, 20));
+    assert_eq!((limits.max_qps_per_application, limits.max_regions_per_application, limits.max_srqs_per_application), (10, 20, 3));
 }
 
 fn percent() -> impl Strategy<Value = String> {

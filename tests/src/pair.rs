@@ -176,6 +176,12 @@ impl<M: Memory + Default> Pair<M> {
     /// A connection from one host to another.
     pub fn connect_hosts(&mut self, ends: [usize; 2]) -> [QpNum; 2] {
         let qps = ends.map(|host| self.queue_pair(host));
+        self.connect_queue_pairs(ends, qps);
+        qps
+    }
+
+    /// A connection of queue pairs that exist.
+    pub fn connect_queue_pairs(&mut self, ends: [usize; 2], qps: [QpNum; 2]) {
         self.hosts[ends[0]].connect(self.now, APP, qps[0], mac(ends[1]), SERVICE, b"").expect("room");
         self.run(Duration::from_micros(50), |_| Fate::Pass);
         let request = self.requests[ends[1]].pop().expect("a request");
@@ -186,7 +192,6 @@ impl<M: Memory + Default> Pair<M> {
             assert!(self.events[host].iter().any(stands), "{:?}", self.events);
             self.events[host].clear();
         }
-        qps
     }
 
     /// Posts a request.

@@ -128,9 +128,9 @@ fn a_peer_of_another_version_is_refused_with_the_reason() {
         asked = seen.bytes.to_vec();
         Fate::Drop
     });
-    // The version is the second byte of the message, behind Ethernet 14, Weft 8, BTH 12 and DETH 8.
+    // The version is the second byte of the message, behind Ethernet 14, Weft 12, BTH 12 and DETH 8.
     let changed = weft_tests::fuzz::repair_checksum(&{
-        asked[43] = 2;
+        asked[47] = 9;
         asked
     });
     pair.deliver(1, &changed);

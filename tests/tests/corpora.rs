@@ -6,11 +6,14 @@
 
 use std::path::PathBuf;
 
-use weft_proto::transport::{Access, CqId, QpNum, RequestId};
+use weft_proto::transport::{Access, AtomicOp, CqId, Data, Inline, QpNum, RequestId, SendOp, SendWork, SgList, Sge, SrqId};
+use weft_proto::wire::connection::CONNECTION_VERSION as VERSION;
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::fuzz::{TARGETS, busy_frames, busy_pair, record};
 use weft_tests::pair::Fate;
-use weft_verbs::protocol::{Command, Request};
+use weft_verbs::layout::{RING_ENTRIES, RING_PRODUCER, SendEntry};
+use weft_verbs::protocol::{Command, Request, SrqName};
+use zerocopy::IntoBytes;
 
 /// Mutations per file and run.
 const MUTATIONS: usize = 500;
@@ -45,7 +48,7 @@ fn every_file_of_every_corpus_passes_its_target() {
 #[test]
 fn the_frames_of_the_corpus_still_reach_the_queue_pairs_they_were_made_for() {
     let dialogue = std::fs::read(folder("transport_frame").join("dialogue")).unwrap();
-    let now: Vec<u8> = busy_frames().iter().take(24).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
+    let now: Vec<u8> = busy_frames().iter().take(48).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
     assert!(dialogue == now, "tags, keys or the wire format have changed: write the corpus anew");
     let (mut pair, _) = busy_pair();
     for (host, frame) in busy_frames() {
@@ -113,17 +116,17 @@ fn write_seeds() {
         std::fs::write(folder(target).join(name), data).unwrap();
     };
     let frames = busy_frames();
-    let whole: Vec<u8> = frames.iter().take(24).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
+    let whole: Vec<u8> = frames.iter().take(48).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
     write("transport_frame", "dialogue", &whole);
-    for (number, (host, frame)) in frames.iter().enumerate().filter(|(number, _)| number % 5 == 0).take(8) {
+    for (number, (host, frame)) in frames.iter().enumerate().filter(|(number, _)| number % 3 == 0).take(16) {
         write("transport_frame", &format!("frame_{number}"), &record(2 | u8::try_from(*host).unwrap(), frame));
     }
     write("transport_frame", "broken_checksum", &record(0, &[0; 60]));
     for kind in 1..=6 {
-        write("connection_message", &format!("kind_{kind}"), &record(1, &connection_message(kind, 1)));
+        write("connection_message", &format!("kind_{kind}"), &record(1, &connection_message(kind, VERSION)));
     }
-    write("connection_message", "other_version", &record(1, &connection_message(1, 2)));
-    let dialogue: Vec<u8> = [1, 3, 5, 1].into_iter().flat_map(|kind| record(1, &connection_message(kind, 1))).collect();
+    write("connection_message", "other_version", &record(1, &connection_message(1, VERSION + 1)));
+    let dialogue: Vec<u8> = [1, 3, 5, 1].into_iter().flat_map(|kind| record(1, &connection_message(kind, VERSION))).collect();
     write("connection_message", "dialogue", &dialogue);
     write("stop_packet", "stop", &[&[0x03, 9, 8][..], &[0; 43]].concat());
     write("stop_packet", "cancel", &[&[0xf0][..], &[0; 45]].concat());
@@ -134,6 +137,7 @@ fn write_seeds() {
     let mut ring = vec![0; 2000];
     ring[0] = 3;
     write("shared_ring", "three_entries", &ring);
+    write("shared_ring", "every_operation", &ring_of_every_operation());
     write("shared_ring", "index_beyond", &[0xff; 400]);
 }
 
@@ -164,13 +168,45 @@ fn attach_commands() -> Vec<(&'static str, Command)> {
         ("register", Command::RegisterMemory { base: 1 << 40, len: 4096, access: Access::default() }),
         ("deregister", Command::DeregisterMemory { lkey: 7 }),
         ("create_cq", Command::CreateCq { depth: 64 }),
-        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None }),
+        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None, srq: None }),
         ("destroy_qp", Command::DestroyQp { qp }),
+        (
+            "create_qp_with_srq",
+            Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 0, recovery: None, srq: Some(SrqName(SrqId(3))) },
+        ),
+        ("create_srq", Command::CreateSrq { depth: 64 }),
+        ("destroy_srq", Command::DestroySrq { srq: SrqId(3) }),
+        ("set_srq_limit", Command::SetSrqLimit { srq: SrqId(3), limit: 8 }),
+        ("drain", Command::Drain { qp }),
+        ("resume", Command::Resume { qp }),
         ("listen", Command::Listen { service: 7 }),
         ("connect", Command::Connect { qp, host: String::from("b"), service: 7, private: private.clone() }),
         ("accept", Command::Accept { request: RequestId(9), qp, private }),
         ("disconnect", Command::Disconnect { qp }),
     ]
+}
+
+/// A ring with a request of each operation.
+fn ring_of_every_operation() -> Vec<u8> {
+    let (remote_addr, rkey) = (0x1000, 0x0007_1234);
+    let piece = Data::List(SgList::new(&[Sge { addr: 64, len: 8, lkey: 0x0001_4321 }]).unwrap());
+    let atomic = |op| SendOp::Atomic { remote_addr, rkey, op };
+    let works = [
+        (SendOp::Send, Data::Inline(Inline::new(&[0xab; 64]).unwrap())),
+        (SendOp::SendInvalidate { rkey }, piece),
+        (SendOp::Write { remote_addr, rkey }, Data::Inline(Inline::new(b"inline").unwrap())),
+        (SendOp::Read { remote_addr, rkey }, piece),
+        (atomic(AtomicOp::CompareSwap { compare: 1, swap: 2 }), piece),
+        (atomic(AtomicOp::FetchAdd { add: u64::MAX }), piece),
+        (SendOp::LocalInvalidate { key: rkey }, Data::EMPTY),
+    ];
+    let mut ring = vec![0; RING_ENTRIES];
+    ring[RING_PRODUCER] = works.len() as u8;
+    for (number, (op, local)) in works.into_iter().enumerate() {
+        let work = SendWork { fence: number % 2 == 1, ..SendWork::new(number as u64, op, local) };
+        ring.extend_from_slice(SendEntry::encode(&work).as_bytes());
+    }
+    ring
 }
 
 /// A connection message of this kind and version with plausible fields.

@@ -87,7 +87,12 @@ impl Endpoint {
             }
             Err(AccessRefused) => {
                 // The application deregistered memory that a posted request names.
-                self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                if plan.is_first() {
+                    qp.refuse_request(plan.work);
+                    self.touch(slot);
+                } else {
+                    self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                }
                 None
             }
         }
