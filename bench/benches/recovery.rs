@@ -35,7 +35,7 @@ fn main() {
         let mut lossless = None;
         for (label, faults) in FAULTS {
             let outcome = run(recovery, setup, faults);
-            let share = outcome.goodput() / *lossless.get_or_insert(outcome.goodput());
+            let share = outcome.goodput() / *lossless.get_or_insert_with(|| outcome.goodput());
             println!("| {name} | {label} | {}", cells(&outcome, share));
         }
     }

@@ -6,6 +6,7 @@
 
 mod acker;
 pub mod bitmap;
+mod exchange;
 pub mod histogram;
 mod probe;
 mod receiver;
@@ -16,10 +17,11 @@ pub mod window;
 
 pub use acker::{AckTiming, Acker, Answer, Reply};
 pub use bitmap::Bitmap;
+pub use exchange::{Acked, BadAck, Cause, Feedback, Pick, SenderConfig, Timeout};
 pub use histogram::RttHistogram;
 pub use receiver::{Advance, Arrival, Mark, Receiver};
 pub use rtt::{RtoBounds, RttEstimator};
-pub use sender::{Acked, BadAck, Cause, Feedback, Pick, Sender, SenderConfig, Timeout};
+pub use sender::Sender;
 pub use window::Window;
 
 use crate::transport::Recovery;
