@@ -1,5 +1,7 @@
 //! The node file: from a document to a [`Config`], with every check that needs more than one value.
 
+mod congestion;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -201,10 +203,12 @@ pub(crate) fn impairment(section: &Section<'_>) -> Impairment {
 
 fn switch(section: Section<'_>, largest_frame: u32) -> Switch {
     let classes = section.read("classes", defaults::CLASSES, scalar::integer(1..=defaults::CLASSES));
+    let voq_limit = section.read("voq_limit", defaults::VOQ_LIMIT, scalar::bytes(1..=defaults::MAX_VOQ_LIMIT));
     let switch = Switch {
         mac_table_size: section.read("mac_table_size", defaults::MAC_TABLE_SIZE, scalar::integer(1..=defaults::MAX_MAC_TABLE_SIZE)),
         mac_ageing: section.read("mac_ageing", defaults::MAC_AGEING, scalar::duration(defaults::MIN_MAC_AGEING, defaults::MAX_MAC_AGEING)),
-        voq_limit: section.read("voq_limit", defaults::VOQ_LIMIT, scalar::bytes(1..=defaults::MAX_VOQ_LIMIT)),
+        voq_limit,
+        marking: congestion::marking(section.section("marking"), voq_limit),
         weights: weights(&section, classes),
         quantum: section.read("quantum", defaults::QUANTUM, scalar::integer(defaults::MIN_QUANTUM..=defaults::MAX_QUANTUM)),
     };
@@ -238,6 +242,7 @@ fn transport(section: Section<'_>) -> Transport {
         ethertype: section.read("ethertype", defaults::TRANSPORT_ETHERTYPE, scalar::ethertype(defaults::MIN_ETHERTYPE..=u16::MAX)),
         recovery: section.read("recovery", Recovery::Irn, scalar::word),
         bdp_cap,
+        congestion: congestion::congestion(&section),
         rto_low,
         rto_high: section.read("rto_high", rto_high, rto()),
         retry_count: section.read("retry_count", defaults::RETRY_COUNT, scalar::integer(1..=defaults::MAX_RETRY_COUNT)),

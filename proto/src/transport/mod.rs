@@ -14,10 +14,12 @@
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
+//! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection` | the life of a connection |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
+pub mod congestion;
 mod connection;
 pub mod counters;
 mod credits;
@@ -139,6 +141,8 @@ pub struct EndpointConfig {
     pub rnr_retry: u8,
     /// How long a sender waits after a receiver-not-ready answer of ours.
     pub rnr_delay: Duration,
+    /// Congestion control.
+    pub congestion: congestion::Settings,
     /// Acknowledge at the latest this long after the first unacknowledged packet.
     pub ack_delay: Duration,
     /// Acknowledge at the latest every so many packets.
@@ -178,6 +182,7 @@ impl EndpointConfig {
             retry_count: 7,
             rnr_retry: 7,
             rnr_delay: Duration::from_millis(1),
+            congestion: congestion::Settings::new(congestion::Algorithm::None, BitRate::megabits(10_000)),
             ack_delay: Duration::from_micros(100),
             ack_every: 16,
             keepalive: Duration::from_secs(1),

@@ -257,6 +257,7 @@ impl QueuePair {
             return Err(DropReason::QueuePairState);
         }
         link.note_arrival(now, base);
+        self.counters.marked_received += u64::from(base.fecn);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
             Outcome::Taken { advance, ahead } => {
@@ -315,6 +316,7 @@ impl QueuePair {
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.count_acked(&acked);
+        self.counters.count_congestion(link.gate.take_counts());
         if let AckKind::Ack(credits) = ack.kind {
             link.requester.on_credits(now, credits, &self.send_queue);
         }
@@ -353,6 +355,7 @@ impl QueuePair {
     ) -> Result<Option<Failure>, DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         link.note_arrival(now, base);
+        self.counters.marked_received += u64::from(base.fecn);
         let target = ReadTarget { owner: self.owner, regions, memory };
         match link.requester.handle_response(now, base, body, &self.send_queue, target) {
             Answered::Taken => {
@@ -375,7 +378,17 @@ impl QueuePair {
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_read_ack(now, cumulative, ack)?;
         self.counters.count_acked(&acked);
+        self.counters.count_congestion(link.gate.take_counts());
         Ok(())
+    }
+
+    /// The peer says that our packets came marked.
+    pub(super) fn handle_notification(&mut self, now: Instant) {
+        self.counters.notifications_received += 1;
+        if let Some(link) = &mut self.link {
+            link.gate.on_notification(now);
+            self.counters.count_congestion(link.gate.take_counts());
+        }
     }
 
     /// The status that the queue pair fails with, if the peer's answer is fatal.
@@ -385,7 +398,9 @@ impl QueuePair {
             AckKind::ReceiverNotReady(code) => {
                 self.counters.rnr_received += 1;
                 let delay = Duration::from_micros(u64::from(rnr_delay_us(code)));
-                let requester = &mut self.link.as_mut()?.requester;
+                let link = self.link.as_mut()?;
+                link.note_refusal();
+                let requester = &mut link.requester;
                 (!requester.on_receiver_not_ready(now, delay, config.rnr_retry, &self.send_queue)).then_some(Status::RnrRetryExceeded)
             }
             AckKind::Nak(NakCode::InvalidRequest) => Some(Status::RemoteInvalidRequest),
@@ -398,13 +413,17 @@ impl QueuePair {
     pub(super) fn handle_timeout(&mut self, now: Instant, config: &EndpointConfig) -> Option<Status> {
         let link = self.link.as_mut()?;
         link.handle_ack_timeout(now);
+        link.gate.release(now);
         if self.state == QpState::Error {
             return None;
         }
         for timeout in link.handle_timeout(now) {
             match timeout {
                 Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
-                Timeout::Retransmit => self.counters.timeouts += 1,
+                Timeout::Retransmit => {
+                    self.counters.timeouts += 1;
+                    link.gate.on_timeout(now);
+                }
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
             }
         }
@@ -444,7 +463,7 @@ impl QueuePair {
 
     /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
-        let answer = self.poll_answer(now, config);
+        let answer = self.poll_answer(now, config).or_else(|| self.poll_notification(now));
         if answer.is_some() || !self.state.sends() {
             return answer;
         }
@@ -466,16 +485,25 @@ impl QueuePair {
         Some(Outgoing::Answer(base, answer_body(ack, of_responses)))
     }
 
+    fn poll_notification(&mut self, now: Instant) -> Option<Outgoing> {
+        let link = self.link.as_mut().filter(|_| self.state != QpState::Error)?;
+        let base = link.poll_notification(now)?;
+        self.counters.notifications_sent += 1;
+        Some(Outgoing::Answer(base, Body::CongestionNotification))
+    }
+
     fn poll_request(&mut self, now: Instant) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        let plan = link.requester.plan(now, &self.send_queue)?;
+        let outstanding = link.outstanding();
+        let plan = link.requester.plan(now, &self.send_queue, &mut link.gate, outstanding)?;
         let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Request(base, plan))
     }
 
     fn poll_response(&mut self, now: Instant) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        let plan = link.responder.responses.as_mut()?.plan(now)?;
+        let outstanding = link.outstanding();
+        let plan = link.responder.responses.as_mut()?.plan(now, &mut link.gate, outstanding)?;
         let base = Base { ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Response(base, plan))
     }
@@ -485,14 +513,19 @@ impl QueuePair {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
         self.counters.window_limited_nanos += link.requester.sender.take_window_limited().as_nanos();
+        link.note_sent(now, plan.pick, plan.payload_len, true);
         self.counters.count_sent(plan.pick, plan.payload_len);
+        self.counters.count_congestion(link.gate.take_counts());
     }
 
     /// The response planned by [`Self::poll`] is built.
     pub(super) fn commit_response(&mut self, now: Instant, plan: &ResponsePlan) {
-        let Some(responses) = self.link.as_mut().and_then(|link| link.responder.responses.as_mut()) else { return };
+        let Some(link) = &mut self.link else { return };
+        let Some(responses) = &mut link.responder.responses else { return };
         responses.commit(now, plan);
+        link.note_sent(now, plan.pick, plan.payload_len, false);
         self.counters.count_sent(plan.pick, plan.payload_len);
+        self.counters.count_congestion(link.gate.take_counts());
     }
 
     /// Memory that the peer was reading is gone: the peer is told, and all work is flushed.

@@ -27,7 +27,7 @@ use crate::transport::region::Regions;
 use crate::transport::srq::SharedQueues;
 use crate::transport::state::QpState;
 use crate::transport::timers::Timers;
-use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery};
+use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery, congestion};
 use crate::wire::MacAddr;
 
 /// Lowest slot of a queue pair: numbers 0 and 1 are taken by management in InfiniBand.
@@ -87,6 +87,8 @@ pub struct QpView {
     pub reordering_threshold: u32,
     /// How far ahead of a gap a packet of the peer has arrived at most, packets.
     pub farthest_early: u32,
+    /// How congestion control holds it back, if it does.
+    pub congestion: Option<congestion::View>,
     /// When the peer was last heard.
     pub last_heard: Option<Instant>,
     /// What it counted.
@@ -233,6 +235,7 @@ impl Endpoint {
             }),
             reordering_threshold: sender.map_or(0, |sender| sender.reordering_threshold()),
             farthest_early: link.map_or(0, |link| link.responder.inbound.receiver.farthest_early()),
+            congestion: link.and_then(|link| link.gate.view()),
             last_heard: link.map(|link| link.last_heard()),
             counters: qp.counters,
         }
