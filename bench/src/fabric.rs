@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use weft_proto::switch::{Impairment, Marking, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::{
-    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, QpNum, SendOp, SendWork,
-    SgList, Sge,
+    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, QpNum, SendOp,
+    SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
 use weft_proto::{BitRate, DropReason, Duration, FrameRef, Instant, Pool, PortId, Rng, time};
@@ -386,7 +386,7 @@ fn new_host(setup: &Setup, host: usize) -> Host {
     let cap = setup.rate.bytes_in(Duration::from_millis(1)) / MTU as u64 + 1;
     let config = EndpointConfig {
         congestion: setup.congestion,
-        bdp_cap: u32::try_from(cap).ok().map(|cap| cap.clamp(128, 1024)),
+        bdp_cap: u32::try_from(cap).map_or(BdpCap::Off, |cap| BdpCap::Packets(cap.clamp(128, 1024))),
         max_qps: 128,
         ..EndpointConfig::new(mac(host))
     };

@@ -4,6 +4,7 @@
 //! little input and asserts that the hot path allocates nothing.
 
 pub mod fabric;
+pub mod recovery;
 pub mod stream;
 mod transit;
 

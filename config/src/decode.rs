@@ -233,7 +233,7 @@ fn transport(section: Section<'_>) -> Transport {
     let rto = || scalar::duration(defaults::MIN_RTO, defaults::MAX_RTO);
     let keepalive = scalar::duration(defaults::MIN_KEEPALIVE, defaults::MAX_KEEPALIVE);
     let connect_timeout = scalar::duration(defaults::MIN_CONNECT_TIMEOUT, defaults::MAX_CONNECT_TIMEOUT);
-    let bdp_cap = section.read("bdp_cap", BdpCap::Auto, bdp_cap);
+    let bdp_cap = bdp_cap(&section);
     let rto_low = section.read("rto_low", defaults::RTO_LOW, rto());
     let rto_high = rto_low.saturating_mul(defaults::RTO_HIGH_PER_LOW).min(defaults::MAX_RTO);
     let ack_delay = rto_low.div(defaults::ACK_DELAY_PART);
@@ -286,14 +286,31 @@ fn check_timing(section: &Section<'_>, transport: &Transport) {
     }
 }
 
-/// `auto`, `off` or a number of packets. YAML 1.1 readers take `off` for a boolean; ours does not.
-fn bdp_cap(node: &Node) -> Result<BdpCap, String> {
+/// `bdp_fc: on|off` and `bdp_cap: auto|PACKETS`.
+fn bdp_cap(section: &Section<'_>) -> BdpCap {
+    let on = section.read("bdp_fc", true, on_off);
+    let cap = section.read("bdp_cap", BdpCap::Auto, auto_or_packets);
+    if !on && cap != BdpCap::Auto {
+        section.complain("bdp_cap", String::from("has no meaning while bdp_fc is off: leave one of them out"));
+    }
+    if on { cap } else { BdpCap::Off }
+}
+
+/// YAML 1.1 readers take `on` and `off` for booleans; ours does not.
+fn on_off(node: &Node) -> Result<bool, String> {
+    match scalar::text(node)? {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("expected on or off, found \"{other}\"")),
+    }
+}
+
+fn auto_or_packets(node: &Node) -> Result<BdpCap, String> {
     match scalar::text(node) {
         Ok("auto") => Ok(BdpCap::Auto),
-        Ok("off") => Ok(BdpCap::Off),
         _ => match scalar::integer(1..=defaults::MAX_BDP_CAP)(node) {
             Ok(packets) => Ok(BdpCap::Packets(packets)),
-            Err(message) => Err(format!("{message}; or write auto or off")),
+            Err(message) => Err(format!("{message}; or write auto")),
         },
     }
 }

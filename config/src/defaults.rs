@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::irn::bitmap::WINDOW;
+use weft_proto::transport::irn::window::START_ROUND_TRIP;
 use weft_proto::wire::EtherType;
 use weft_proto::{BitRate, Duration};
 
@@ -192,10 +193,8 @@ pub const MAX_SRQS: u32 = MAX_APPLICATIONS * MAX_SRQS_PER_APPLICATION;
 pub const LIMIT_SRQS: u32 = LIMIT_QPS;
 /// Largest window in packets: that of the transport's bitmaps.
 pub const MAX_BDP_CAP: u32 = WINDOW;
-/// Round trip that the automatic window covers: two blocking daemons on busy cores (see the top).
-pub const PATH_ROUND_TRIP: Duration = Duration::from_millis(1);
-/// Smallest automatic window in packets: about the paper's 110.
-pub const MIN_AUTO_CAP: u32 = 128;
+/// Round trip that the automatic window assumes before one is measured: two blocking daemons on busy cores (see the top).
+pub const PATH_ROUND_TRIP: Duration = START_ROUND_TRIP;
 /// Link rate to reckon with where the port has none configured.
 pub const LINK_RATE: BitRate = BitRate::new(10_000_000_000).unwrap();
 

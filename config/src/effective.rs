@@ -149,6 +149,7 @@ fn transport(transport: &Transport) -> Value {
     group([
         ("ethertype", ethertype(transport.ethertype)),
         ("recovery", transport.recovery.word().into()),
+        ("bdp_fc", if transport.bdp_cap == BdpCap::Off { "off" } else { "on" }.into()),
         ("bdp_cap", bdp_cap(transport.bdp_cap)),
         ("congestion", transport.congestion.algorithm.word().into()),
         ("congestion_parameters", congestion_parameters(&transport.congestion)),
@@ -193,8 +194,7 @@ fn worker(worker: &Worker) -> Value {
 
 fn bdp_cap(cap: BdpCap) -> Value {
     match cap {
-        BdpCap::Auto => "auto".into(),
-        BdpCap::Off => "off".into(),
+        BdpCap::Auto | BdpCap::Off => "auto".into(),
         BdpCap::Packets(packets) => packets.into(),
     }
 }

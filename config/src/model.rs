@@ -181,7 +181,7 @@ impl Switch {
 /// The bound on packets in flight (BDP-FC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BdpCap {
-    /// From the link's rate and the usual round trip.
+    /// From the link's rate and the measured round trip.
     Auto,
     /// None but the bitmap.
     Off,
@@ -190,16 +190,12 @@ pub enum BdpCap {
 }
 
 impl BdpCap {
-    /// The bound in packets of `payload` bytes on a link of `rate`; `None` = no bound but the bitmap.
-    pub fn packets(self, rate: BitRate, payload: u32) -> Option<u32> {
-        let (least, most) = (defaults::MIN_AUTO_CAP, defaults::MAX_BDP_CAP);
+    /// The bound as the transport takes it, on a link of `rate`.
+    pub const fn on_link(self, rate: BitRate) -> weft_proto::transport::BdpCap {
         match self {
-            Self::Packets(packets) => Some(packets),
-            Self::Off => None,
-            Self::Auto => {
-                let packets = rate.bytes_in(defaults::PATH_ROUND_TRIP).div_ceil(u64::from(payload.max(1)));
-                Some(u32::try_from(packets).unwrap_or(most).clamp(least, most))
-            }
+            Self::Auto => weft_proto::transport::BdpCap::Auto { rate },
+            Self::Off => weft_proto::transport::BdpCap::Off,
+            Self::Packets(packets) => weft_proto::transport::BdpCap::Packets(packets),
         }
     }
 }

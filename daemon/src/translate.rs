@@ -55,16 +55,15 @@ pub fn mtu(config: &Port, interface_mtu: usize) -> usize {
 /// Settings of the local transport, which has the address and the MTU of its host port; `started` in seconds of the wall clock.
 pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> EndpointConfig {
     let given = &config.transport;
-    let rate = config.link_rate();
     EndpointConfig {
         mac,
         ethertype: given.ethertype,
         priority: given.priority,
         mtu,
         recovery: given.recovery,
-        bdp_cap: given.bdp_cap.packets(rate, u32::try_from(mtu).unwrap_or(u32::MAX)),
+        bdp_cap: given.bdp_cap.on_link(config.link_rate()),
         started,
-        congestion: congestion(&given.congestion, rate),
+        congestion: congestion(&given.congestion, config.link_rate()),
         rto_low: given.rto_low,
         rto_high: given.rto_high,
         retry_count: given.retry_count,

@@ -2,7 +2,7 @@
 
 use weft_proto::switch::{Impairment, Marking, SwitchConfig};
 use weft_proto::transport::congestion::{Algorithm, Settings};
-use weft_proto::transport::{EndpointConfig, Recovery};
+use weft_proto::transport::{BdpCap, EndpointConfig, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{BitRate, Duration, Rng};
 
@@ -151,7 +151,7 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         priority: one_of(rng, &[None, None, Some(5)]),
         mtu: one_of(rng, &[512, 1500, 1500, 4096]),
         recovery: draw_recovery(rng),
-        bdp_cap: one_of(rng, &[Some(1), Some(5), Some(64), Some(300), None]),
+        bdp_cap: draw_cap(rng),
         started: 1,
         rto_low,
         rto_high: rto_low.saturating_mul(3),
@@ -171,7 +171,12 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
     }
 }
 
-/// One of the recovery modes.
+fn draw_cap(rng: &mut Rng) -> BdpCap {
+    let auto = BdpCap::Auto { rate: rate(10_000) };
+    one_of(rng, &[BdpCap::Packets(1), BdpCap::Packets(5), BdpCap::Packets(64), BdpCap::Packets(300), BdpCap::Off, auto])
+}
+
+/// One of the recovery modes, the default most often.
 pub fn draw_recovery(rng: &mut Rng) -> Recovery {
     one_of(rng, &[Recovery::Irn, Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN])
 }

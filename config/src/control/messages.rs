@@ -184,6 +184,12 @@ pub struct QpInfo {
     pub srtt_us: Option<u64>,
     /// Round trip variation.
     pub rttvar_us: Option<u64>,
+    /// Round trips: median, 99th percentile and longest; absent before the first measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_percentiles_us: Option<[u64; 3]>,
+    /// How far ahead of a gap a packet of the peer has arrived at most, in packets.
+    #[serde(default)]
+    pub farthest_early: u32,
     /// How congestion control holds it back, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<Congestion>,
@@ -255,7 +261,7 @@ pub struct QpTrace {
 pub struct QpEvent {
     /// Nanoseconds from the event to the answer; of packets in a row, from the first.
     pub ago_ns: u64,
-    /// `sent`, `sent_again`, `arrived`, `arrived_early`, `dropped`, `refused`, `ack_sent`, `ack_received`, `timeout`, `held`,
+    /// `sent`, `sent_again`, `arrived`, `arrived_early`, `dropped`, `refused`, `ack_sent`, `ack_received`, `loss`, `probe`, `timeout`, `held`,
     /// `unusable`, `connected`, `state` or `failed`.
     pub event: String,
     /// Which packets: `requests`, or `responses` to READs and atomics; each has numbers of its own.

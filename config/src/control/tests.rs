@@ -136,6 +136,8 @@ fn largest_qp() -> QpInfo {
         rq_depth: u32::MAX,
         srtt_us: Some(max),
         rttvar_us: Some(max),
+        rtt_percentiles_us: Some([max; 3]),
+        farthest_early: u32::MAX,
         congestion: Some(Congestion { algorithm: text(), window_milli_packets: Some(max), rate_bps: Some(max) }),
         counters: serde_json::from_value(serde_json::Value::Object(full)).unwrap(),
         counts: std::collections::BTreeMap::new(),

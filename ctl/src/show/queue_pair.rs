@@ -32,7 +32,7 @@ fn topic(name: &str) -> &'static str {
         () if has(&["rnr"]) => "receiver not ready",
         () if has(&["retransmit", "timeout", "probe", "duplicate", "early"]) => "loss and recovery",
         () if has(&["acks", "naks"]) => "acknowledgements",
-        () if has(&["packets", "bytes", "messages"]) => "traffic",
+        () if has(&["packets", "bytes", "messages", "window"]) => "traffic",
         () => "other",
     }
 }
@@ -72,7 +72,9 @@ fn window(qp: &QpInfo) -> Rows {
         ("congestion control", qp.congestion.as_ref().map_or_else(|| "none holds it back".to_owned(), congestion)),
         ("send requests", format!("{} of {}", qp.sq_used, qp.sq_depth)),
         ("receives", format!("{} of {}", qp.rq_used, qp.rq_depth)),
-        ("round trip", or_none(qp.srtt_us.map(|rtt| format!("{rtt} us, varies by {} us", qp.rttvar_us.unwrap_or(0))))),
+        ("reordering", format!("a packet came at most {} ahead of a gap", text::count(qp.farthest_early as usize, "packet"))),
+        ("round trips", or_none(qp.rtt_percentiles_us.map(|[p50, p99, max]| format!("p50 {p50}, p99 {p99}, max {max} us")))),
+        ("round trip now", or_none(qp.srtt_us.map(|rtt| format!("{rtt} us, varies by {} us", qp.rttvar_us.unwrap_or(0))))),
     ]
 }
 
@@ -120,6 +122,7 @@ mod tests {
             "qp": 258, "application": 3, "state": "established", "peer": "02:00:00:00:00:0b", "peer_name": "b", "peer_qp": 7,
             "recovery_offered": "irn", "recovery": "go-back-n", "payload": 1400, "window_cap": 256, "in_flight": 12,
             "sq_used": 1, "sq_depth": 32, "rq_used": 2, "rq_depth": 64, "srtt_us": 80, "rttvar_us": 9,
+            "rtt_percentiles_us": [75, 900, 1000], "farthest_early": 5,
             "congestion": { "algorithm": "swift", "window_milli_packets": 2500, "rate_bps": null },
             "counters": QpCounters::default(),
             "counts": { "retransmitted_fast": 11, "timeouts": 0, "rnr_sent": 3, "paced_nanos": 1_500, "bytes_sent": 9 },
@@ -135,6 +138,8 @@ mod tests {
             "go-back-n: the peer does not speak irn",
             "12 of at most 256",
             "swift, window 2.500 packets",
+            "p50 75, p99 900, max 1000 us",
+            "at most 5 packets ahead",
             "80 us, varies by 9 us",
         ] {
             assert!(text.contains(words), "{words}: {text}");

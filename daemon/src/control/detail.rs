@@ -118,6 +118,8 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         rq_depth: view.depth.1,
         srtt_us: view.rtt.map(|(rtt, _)| rtt.as_micros()),
         rttvar_us: view.rtt.map(|(_, variation)| variation.as_micros()),
+        rtt_percentiles_us: view.rtt_percentiles.map(|spans| spans.map(Duration::as_micros)),
+        farthest_early: view.farthest_early,
         congestion: view.congestion.map(|view| Congestion {
             algorithm: view.algorithm.word().to_owned(),
             window_milli_packets: view.window.map(|window| window.millis()),

@@ -3,6 +3,7 @@
 use weft_config::control::{ControlError, QpEvent, QpTrace};
 use weft_config::model::Words as _;
 use weft_proto::Instant;
+use weft_proto::transport::irn::Cause;
 use weft_proto::transport::trace::{AckWord, Stream, TRACE_LEN};
 use weft_proto::transport::{Psn, QpNum, TraceEvent, TraceRecord};
 use weft_proto::wire::NakCode;
@@ -57,7 +58,7 @@ fn words(event: TraceEvent) -> Words {
         TraceEvent::Connected { recovery } => Words::plain("connected", Some(recovery.word())),
         TraceEvent::State(state) => Words::plain("state", Some(state_label(state))),
         TraceEvent::Sent { of, psn, packets } => Words { packets: Some(packets), ..Words::packet("sent", of, psn, None) },
-        TraceEvent::SentAgain { of, psn, cause } => Words::packet("sent_again", of, psn, Some(cause.word())),
+        TraceEvent::SentAgain { of, psn, cause } => Words::packet("sent_again", of, psn, Some(cause_word(cause))),
         TraceEvent::Arrived { of, psn, packets } => Words { packets: Some(packets), ..Words::packet("arrived", of, psn, None) },
         TraceEvent::ArrivedEarly { psn } => Words::packet("arrived_early", Requests, psn, None),
         TraceEvent::Dropped { of, psn, reason } => Words::packet("dropped", of, psn, Some(reason.label())),
@@ -66,6 +67,8 @@ fn words(event: TraceEvent) -> Words {
         TraceEvent::AckSent { of, psn, says } => Words::packet("ack_sent", of, psn, ack_word(says)),
         TraceEvent::AckReceived { of, psn, says } => Words::packet("ack_received", of, psn, ack_word(says)),
         TraceEvent::TimedOut => Words::plain("timeout", None),
+        TraceEvent::LossNoticed => Words::plain("loss", None),
+        TraceEvent::ProbeDue => Words::plain("probe", None),
         TraceEvent::Held(gate) => Words::plain("held", Some(gate.word())),
         TraceEvent::Failed(status) => Words::plain("failed", Some(status.description())),
     }
@@ -75,6 +78,15 @@ const fn stream_word(stream: Stream) -> &'static str {
     match stream {
         Stream::Requests => "requests",
         Stream::Responses => "responses",
+    }
+}
+
+/// Why a packet goes out again.
+const fn cause_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Fast => "loss",
+        Cause::Timeout => "timeout",
+        Cause::Probe => "probe",
     }
 }
 

@@ -191,7 +191,13 @@ pub static CATALOGUE: &[Family] = &[
         out.by_label(s, |t| [("sent", t.counters.messages_sent), ("received", t.counters.messages_received)]);
     }),
     counter("weft_transport_retransmissions_total", &["cause"], "Packets sent again, by what made us do it.", |s, out| {
-        out.by_label(s, |t| [("loss", t.counters.retransmitted_fast), ("timeout", t.counters.retransmitted_timeout)]);
+        out.by_label(s, |t| {
+            [
+                ("loss", t.counters.retransmitted_fast),
+                ("timeout", t.counters.retransmitted_timeout),
+                ("probe", t.counters.retransmitted_probe),
+            ]
+        });
     }),
     counter(
         "weft_transport_spurious_retransmissions_total",
@@ -275,7 +281,7 @@ pub static CATALOGUE: &[Family] = &[
         out.per_peer_and(s, |c| [("sent", c.messages_sent), ("received", c.messages_received)]);
     }),
     counter("weft_peer_retransmissions_total", &["peer", "cause"], "Packets sent again, by what made us do it.", |s, out| {
-        out.per_peer_and(s, |c| [("loss", c.retransmitted_fast), ("timeout", c.retransmitted_timeout)]);
+        out.per_peer_and(s, |c| [("loss", c.retransmitted_fast), ("timeout", c.retransmitted_timeout), ("probe", c.retransmitted_probe)]);
     }),
     counter(
         "weft_peer_spurious_retransmissions_total",

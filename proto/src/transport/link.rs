@@ -5,8 +5,10 @@ use crate::switch::FRAME_OVERHEAD;
 use crate::time::{Instant, Timestamp, earliest};
 use crate::transport::congestion::{Gate, Notifier};
 use crate::transport::credits::CreditsTold;
-use crate::transport::inbound::{Answer, Inbound};
-use crate::transport::irn::{AckTiming, Acked, Feedback, Pick, Profile, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::inbound::Inbound;
+use crate::transport::irn::{
+    AckTiming, Acked, Answer, Cause, Feedback, Pick, Profile, RtoBounds, RttHistogram, Sender, SenderConfig, Timeout,
+};
 use crate::transport::reads::ReadsConfig;
 use crate::transport::requester::{Requester, SendQueue};
 use crate::transport::responder::{Refused, Responder};
@@ -15,7 +17,7 @@ use crate::transport::{EndpointConfig, Psn, QpNum, Recovery, trace};
 use crate::wire::MacAddr;
 use crate::wire::eth::ETH_HEADER;
 use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code};
-use crate::wire::packet::{Ack, Base, Body, Echo, MAX_OVERHEAD};
+use crate::wire::packet::{Ack, Base, Body, Echo, MAX_OVERHEAD, Sack};
 
 /// Bytes that a packet takes on the wire around its payload, at most.
 const PACKET_OVERHEAD: u64 = (ETH_HEADER + MAX_OVERHEAD) as u64 + FRAME_OVERHEAD;
@@ -54,6 +56,8 @@ pub(super) struct Link {
     last_arrival: (Timestamp, Instant),
     /// Packets that came marked by a switch, modulo 2^16.
     marked: u16,
+    /// Round trips that acknowledgements measured.
+    round_trips: RttHistogram,
     /// Responses and requests take turns.
     responses_first: bool,
     /// Congestion control of requests and responses together.
@@ -68,15 +72,23 @@ impl Link {
     pub(super) fn new(now: Instant, config: &EndpointConfig, agreement: Agreement) -> Self {
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
-            loss: profile.loss,
-            cap: config.bdp_cap.unwrap_or(agreement.window).min(agreement.window),
+            profile,
+            window: config.bdp_cap.window(u32::try_from(config.mtu).unwrap_or(u32::MAX), agreement.window),
             rto: RtoBounds { low: config.rto_low, high: config.rto_high, longest: config.keepalive, adaptive: profile.rto_adaptive },
             retry_count: config.retry_count,
+            ack_delay: config.ack_delay,
+            tail_asks: true,
         };
+        // The next READ says what has arrived, so the last response asks for nothing.
+        let response_sender = SenderConfig { tail_asks: false, ..sender };
         let timing = AckTiming { every: config.ack_every, delay: config.ack_delay };
         let reads = ReadsConfig { profile, timing, first: agreement.peer_psn, limit: u32::from(agreement.max_reads).max(1) };
-        let responses =
-            ResponsesConfig { sender, first: agreement.first_psn, payload: agreement.payload, limit: u32::from(config.max_reads).max(1) };
+        let responses = ResponsesConfig {
+            sender: response_sender,
+            first: agreement.first_psn,
+            payload: agreement.payload,
+            limit: u32::from(config.max_reads).max(1),
+        };
         let requester = Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload, reads);
         Self {
             gate: Gate::new(&config.congestion, requester.sender.cap()),
@@ -87,6 +99,7 @@ impl Link {
             last_heard: now,
             last_arrival: (Timestamp::default(), now),
             marked: 0,
+            round_trips: RttHistogram::default(),
             responses_first: false,
             known_losses: [None; 2],
             notifier: Notifier::new(&config.congestion),
@@ -95,6 +108,11 @@ impl Link {
 
     pub(super) const fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Round trips that acknowledgements measured.
+    pub(super) const fn round_trips(&self) -> &RttHistogram {
+        &self.round_trips
     }
 
     /// The fields of a packet with this number.
@@ -149,7 +167,9 @@ impl Link {
     pub(super) fn on_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
         self.last_heard = now;
         let before = self.outstanding();
-        let acked = self.requester.sender.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)?;
+        let feedback = feedback_of(now, cumulative, ack);
+        let acked = self.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
+        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
         self.heed(now, before, ack);
         Ok(acked)
     }
@@ -158,7 +178,9 @@ impl Link {
     pub(super) fn on_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
         let before = self.outstanding();
         let responses = self.responder.responses.as_mut().ok_or(DropReason::BadAcknowledgement)?;
-        let acked = responses.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)?;
+        let feedback = feedback_of(now, cumulative, ack);
+        let acked = responses.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
+        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
         self.last_heard = now;
         self.heed(now, before, ack);
         Ok(acked)
@@ -185,7 +207,7 @@ impl Link {
         let next = sender.map(Sender::next_new);
         let known = &mut self.known_losses[usize::from(!of_requests)];
         let is_news = |psn: Psn| known.is_none_or(|end| !psn.is_before(end));
-        if matches!(pick, Pick::Again { psn, timeout: false } if is_news(psn)) && self.gate.on_loss(now) {
+        if matches!(pick, Pick::Again { psn, cause: Cause::Fast } if is_news(psn)) && self.gate.on_loss(now) {
             *known = next;
         }
         self.gate.on_sent(now, payload as u64 + PACKET_OVERHEAD, matches!(pick, Pick::Again { .. }));
@@ -299,12 +321,13 @@ fn feedback_of(now: Instant, cumulative: Psn, ack: &Ack) -> Feedback<'_> {
         trigger: ack.sack.map(|sack| sack.psn),
         bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
         rtt: ack.echo.round_trip(now),
+        echoed: ack.echo.timestamp.instant(now),
     }
 }
 
 fn ack_of(answer: Answer, credits: Credits, msn: u32, echo: Echo) -> Ack {
     let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(credits) };
-    Ack { kind, msn, echo, sack: answer.sack }
+    Ack { kind, msn, echo, sack: answer.selective.map(|(psn, words)| Sack::new(psn, &words)) }
 }
 
 /// The body of an acknowledgement, of requests or of responses.

@@ -94,6 +94,31 @@ pub enum Recovery {
     GoBackN,
 }
 
+/// The bound on packets in flight of a queue pair (the paper's BDP-FC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BdpCap {
+    /// None but the bitmap.
+    Off,
+    /// So many packets.
+    Packets(u32),
+    /// From the link's rate and the measured round trip; see [`irn::Window::auto`].
+    Auto {
+        /// Rate of the link.
+        rate: BitRate,
+    },
+}
+
+impl BdpCap {
+    /// The window of a connection whose peer keeps track of `limit` packets ahead of a gap, with frames of `frame` bytes.
+    pub fn window(self, frame: u32, limit: u32) -> irn::Window {
+        match self {
+            Self::Off => irn::Window::fixed(limit),
+            Self::Packets(packets) => irn::Window::fixed(packets.min(limit)),
+            Self::Auto { rate } => irn::Window::auto(rate, frame, limit),
+        }
+    }
+}
+
 /// Limits and timing of the endpoint; validated by `weft-config`.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
@@ -107,8 +132,8 @@ pub struct EndpointConfig {
     pub mtu: usize,
     /// Offered recovery mode.
     pub recovery: Recovery,
-    /// BDP-FC: most packets in flight per queue pair; `None` = no bound but the bitmap.
-    pub bdp_cap: Option<u32>,
+    /// BDP-FC: most packets in flight per queue pair.
+    pub bdp_cap: BdpCap,
     /// When the node started, in seconds of a clock that restarts do not turn back (the wall clock): tells a restarted
     /// peer's messages from those of its earlier life.
     pub started: u32,
@@ -156,7 +181,7 @@ impl EndpointConfig {
             priority: None,
             mtu: 1500,
             recovery: Recovery::Irn,
-            bdp_cap: Some(256),
+            bdp_cap: BdpCap::Packets(256),
             started: 1,
             rto_low: Duration::from_millis(1),
             rto_high: Duration::from_millis(4),

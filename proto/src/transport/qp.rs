@@ -270,11 +270,11 @@ impl QueuePair {
         let outcome = link.responder.handle_request(now, base, body, target);
         self.trace.note(now, TraceEvent::of_request(base.psn, &outcome));
         match outcome {
-            Outcome::Taken { advance, early } => {
+            Outcome::Taken { advance, ahead } => {
                 if receive_of(body).is_some() {
                     link.note_message();
                 }
-                self.count_taken(body, advance.messages, early);
+                self.count_taken(body, advance.messages, ahead);
                 self.complete_receives(advance.completions, regions, completions);
                 Ok(())
             }
@@ -291,10 +291,11 @@ impl QueuePair {
         }
     }
 
-    fn count_taken(&mut self, body: &Body<'_>, messages: u32, early: bool) {
+    fn count_taken(&mut self, body: &Body<'_>, messages: u32, ahead: u32) {
         self.counters.packets_received += 1;
         self.counters.messages_received += u64::from(messages);
-        self.counters.early_received += u64::from(early);
+        self.counters.early_received += u64::from(ahead > 0);
+        self.counters.early_distance += u64::from(ahead);
         if let Body::Send { payload, .. } | Body::Write { payload, .. } | Body::ReadResponse { payload, .. } = body {
             self.counters.bytes_received += payload.len() as u64;
         }
@@ -325,7 +326,7 @@ impl QueuePair {
         self.trace.note(now, TraceEvent::AckReceived { of: Stream::Requests, psn: cumulative, says: AckWord::of(ack.kind) });
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_ack(now, cumulative, ack)?;
-        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        self.counters.count_acked(&acked);
         self.counters.count_congestion(link.gate.take_counts());
         if let AckKind::Ack(credits) = ack.kind {
             link.requester.on_credits(now, credits, &self.send_queue);
@@ -371,7 +372,7 @@ impl QueuePair {
         self.trace.note(now, TraceEvent::of_response(base.psn, answered));
         match answered {
             Answered::Taken => {
-                self.count_taken(body, 0, false);
+                self.count_taken(body, 0, 0);
                 self.complete_sends(completions);
                 Ok(None)
             }
@@ -390,7 +391,7 @@ impl QueuePair {
         self.trace.note(now, TraceEvent::AckReceived { of: Stream::Responses, psn: cumulative, says: AckWord::of(ack.kind) });
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_read_ack(now, cumulative, ack)?;
-        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        self.counters.count_acked(&acked);
         self.counters.count_congestion(link.gate.take_counts());
         Ok(())
     }
@@ -433,7 +434,7 @@ impl QueuePair {
         for timeout in link.handle_timeout(now) {
             self.trace.note_timeout(now, timeout);
             match timeout {
-                Timeout::Idle | Timeout::LossCheck => {}
+                Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
                 Timeout::Retransmit => {
                     self.counters.timeouts += 1;
                     link.gate.on_timeout(now);
@@ -534,6 +535,7 @@ impl QueuePair {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
         self.trace.note(now, TraceEvent::of_pick(Stream::Requests, plan.pick));
+        self.counters.window_limited_nanos += link.requester.sender.take_window_limited().as_nanos();
         link.note_sent(now, plan.pick, plan.payload_len, true);
         self.counters.count_sent(plan.pick, plan.payload_len);
         self.counters.count_congestion(link.gate.take_counts());

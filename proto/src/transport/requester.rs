@@ -18,8 +18,6 @@ use crate::wire::packet::{Base, Body, Tail};
 /// Without credit we wait four times the long retransmission time-out before we ask: news of a receive comes unasked
 /// and is rarely lost, and asking too early costs a refusal. Each refusal doubles the wait.
 const CREDIT_WAIT_DOUBLINGS: u8 = 2;
-/// Chooses the long retransmission time-out.
-const MANY_IN_FLIGHT: u32 = u32::MAX;
 
 /// A posted work request and its place in the packet stream.
 #[derive(Clone, Copy, Debug)]
@@ -344,7 +342,7 @@ impl Requester {
 
     /// How long to wait for credit before asking.
     fn credit_wait(&self) -> Duration {
-        self.sender.rtt().timeout(MANY_IN_FLIGHT, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
+        self.sender.rtt().timeout(false, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
     }
 
     /// True if nothing follows this request soon: there is no other, or it has no credit.

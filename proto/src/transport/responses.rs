@@ -139,7 +139,7 @@ impl Responses {
             _ => return Err(NakCode::InvalidRequest),
         };
         // What cannot be true, or is older than what is known, says nothing.
-        let feedback = Feedback { cumulative: awaited, negative: false, trigger: None, bitmap: &[], rtt: None };
+        let feedback = Feedback { cumulative: awaited, negative: false, trigger: None, bitmap: &[], rtt: None, echoed: None };
         let _ = self.on_ack(now, feedback);
         // The asker keeps to the number of READs agreed on, and numbers them in order.
         let waits_for = read_sn.wrapping_sub(self.executed);

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
-use crate::transport::irn::{Pick, Timeout};
+use crate::transport::irn::{Cause, Pick, Timeout};
 use crate::transport::reads::Answered;
 use crate::transport::responder::Outcome;
 use crate::transport::state::QpState;
@@ -115,6 +115,10 @@ pub enum TraceEvent {
     },
     /// Nothing was heard for the retransmission time-out.
     TimedOut,
+    /// A packet was sent long enough before one that has arrived: it counts as lost.
+    LossNoticed,
+    /// Nothing was heard for a while: a probe goes out.
+    ProbeDue,
     /// Requests wait, and this holds them back.
     Held(Gate),
     /// It failed.
@@ -133,25 +137,6 @@ pub enum Stream {
 impl Stream {
     pub(super) const fn of_responses(responses: bool) -> Self {
         if responses { Self::Responses } else { Self::Requests }
-    }
-}
-
-/// Why a packet goes out again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// Acknowledgements showed a loss.
-    Loss,
-    /// Nothing was heard for the time-out.
-    Timeout,
-}
-
-impl Cause {
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Timeout => "timeout",
-        }
     }
 }
 
@@ -218,8 +203,8 @@ impl TraceEvent {
     /// What became of a request packet.
     pub(super) const fn of_request(psn: Psn, outcome: &Outcome) -> Self {
         match *outcome {
-            Outcome::Taken { early: false, .. } => Self::Arrived { of: Stream::Requests, psn, packets: 1 },
-            Outcome::Taken { early: true, .. } => Self::ArrivedEarly { psn },
+            Outcome::Taken { ahead: 0, .. } => Self::Arrived { of: Stream::Requests, psn, packets: 1 },
+            Outcome::Taken { .. } => Self::ArrivedEarly { psn },
             Outcome::Dropped(reason) => Self::Dropped { of: Stream::Requests, psn, reason },
             Outcome::Fatal { code, .. } => Self::Refused { psn, code },
         }
@@ -238,7 +223,7 @@ impl TraceEvent {
     pub(super) const fn of_pick(of: Stream, pick: Pick) -> Self {
         match pick {
             Pick::New(psn) => Self::Sent { of, psn, packets: 1 },
-            Pick::Again { psn, timeout } => Self::SentAgain { of, psn, cause: if timeout { Cause::Timeout } else { Cause::Loss } },
+            Pick::Again { psn, cause } => Self::SentAgain { of, psn, cause },
         }
     }
 
@@ -306,7 +291,9 @@ impl Trace {
     pub(super) fn note_timeout(&mut self, now: Instant, timeout: Timeout) {
         match timeout {
             Timeout::Retransmit | Timeout::Exhausted => self.note(now, TraceEvent::TimedOut),
-            Timeout::Idle | Timeout::LossCheck => {}
+            Timeout::Probe => self.note(now, TraceEvent::ProbeDue),
+            Timeout::LossCheck { lost: true } => self.note(now, TraceEvent::LossNoticed),
+            Timeout::Idle | Timeout::LossCheck { lost: false } => {}
         }
     }
 

@@ -9,7 +9,7 @@
 
 use crate::time::{Duration, Instant};
 use crate::transport::congestion::{Controller, Report, Settings, View, Window};
-use crate::transport::irn::Pick;
+use crate::transport::irn::{Cause, Pick};
 
 /// Longest time between two packets: whatever is measured or claimed, a queue pair with work sends ten packets a
 /// second (10,000 flows on a link of 1 Gbit/s have 8 each), and its peer hears of it before it gives it up.
@@ -63,7 +63,7 @@ impl Gate {
     /// True if a packet that a sender has picked may leave. One that acknowledgements show to be lost waits for the
     /// pacer; new ones were asked for with [`Self::permits`].
     pub fn permits_pick(&mut self, now: Instant, pick: Pick) -> bool {
-        self.controller.is_open() || !matches!(pick, Pick::Again { timeout: false, .. }) || self.is_time(now)
+        self.controller.is_open() || !matches!(pick, Pick::Again { cause: Cause::Fast, .. }) || self.is_time(now)
     }
 
     /// True if nothing more may follow a packet that leaves now, so that it had better ask for an acknowledgement.
@@ -175,7 +175,7 @@ mod tests {
     use crate::transport::congestion::tests::{RTT, at, settings};
     use crate::units::BitRate;
 
-    const AGAIN: Pick = Pick::Again { psn: Psn::new(0), timeout: false };
+    const AGAIN: Pick = Pick::Again { psn: Psn::new(0), cause: Cause::Fast };
 
     fn gate(algorithm: Algorithm) -> Gate {
         Gate::new(&Settings { algorithm, ..settings() }, 100)

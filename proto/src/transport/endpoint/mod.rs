@@ -83,6 +83,12 @@ pub struct QpView {
     pub depth: (u32, u32),
     /// Smoothed round-trip time and its mean deviation.
     pub rtt: Option<(Duration, Duration)>,
+    /// Round trips: median, 99th percentile, and the longest. The percentiles are at most a quarter too long.
+    pub rtt_percentiles: Option<[Duration; 3]>,
+    /// Distance in packets from which a gap counts as a loss at once.
+    pub reordering_threshold: u32,
+    /// How far ahead of a gap a packet of the peer has arrived at most, packets.
+    pub farthest_early: u32,
     /// How congestion control holds it back, if it does.
     pub congestion: Option<congestion::View>,
     /// When the peer was last heard.
@@ -227,6 +233,12 @@ impl Endpoint {
             outstanding: qp.outstanding(),
             depth: (qp.init.sq_depth, qp.init.rq_depth),
             rtt: sender.and_then(|sender| sender.rtt().smoothed().map(|rtt| (rtt, sender.rtt().variation()))),
+            rtt_percentiles: link.and_then(|link| {
+                let round_trips = link.round_trips();
+                Some([round_trips.percentile(50)?, round_trips.percentile(99)?, round_trips.largest()?])
+            }),
+            reordering_threshold: sender.map_or(0, |sender| sender.reordering_threshold()),
+            farthest_early: link.map_or(0, |link| link.responder.inbound.receiver.farthest_early()),
             congestion: link.and_then(|link| link.gate.view()),
             last_heard: link.map(|link| link.last_heard()),
             counters: qp.counters,

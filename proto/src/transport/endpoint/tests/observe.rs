@@ -1,7 +1,8 @@
 //! What operators see of hosts and events.
 
 use super::*;
-use crate::transport::trace::{AckWord, Cause, Gate, Stream};
+use crate::transport::irn::Cause;
+use crate::transport::trace::{AckWord, Gate, Stream};
 
 /// Writes `len` bytes from host 0 to host 1, of whose packets `lost` does not arrive the first time.
 fn write_with_loss(len: usize, lost: usize) -> (Pair, [QpNum; 2]) {
@@ -36,7 +37,7 @@ fn the_trace_of_a_loss_tells_what_both_sides_saw_and_did() {
         events.iter().position(|found| *found == event).unwrap_or_else(|| panic!("{event:?} is not in {events:?}"))
     };
     let gap = place(&sender, TraceEvent::AckReceived { of, psn: lost, says: AckWord::Gap });
-    assert!(gap < place(&sender, TraceEvent::SentAgain { of, psn: lost, cause: Cause::Loss }));
+    assert!(gap < place(&sender, TraceEvent::SentAgain { of, psn: lost, cause: Cause::Fast }));
     let early = place(&receiver, TraceEvent::ArrivedEarly { psn: lost.plus(1) });
     assert!(early < place(&receiver, TraceEvent::AckSent { of, psn: lost, says: AckWord::Gap }));
     assert!(early < place(&receiver, TraceEvent::Arrived { of, psn: lost, packets: 1 }));
@@ -59,7 +60,7 @@ fn the_trace_of_a_read_tells_requests_from_responses() {
     assert_eq!(pair.completions[0].len(), 1);
     let [asking, answering] = [0, 1].map(|host| events(&pair, host, qps[host]));
     let again = |events: &[TraceEvent]| {
-        events.iter().filter(|e| matches!(e, TraceEvent::SentAgain { of: Stream::Responses, cause: Cause::Loss, .. })).count()
+        events.iter().filter(|e| matches!(e, TraceEvent::SentAgain { of: Stream::Responses, cause: Cause::Fast, .. })).count()
     };
     assert_eq!((again(&asking), again(&answering)), (0, 1), "{answering:?}");
     let of_responses = |event: &TraceEvent| matches!(event, TraceEvent::AckSent { of: Stream::Responses, says: AckWord::Gap, .. });
