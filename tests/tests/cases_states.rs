@@ -1,7 +1,7 @@
 //! Class of fault: a send queue that is stopped while work is under way, or that fails alone.
 
 use weft_proto::Duration;
-use weft_proto::transport::{CommandError, Event, Keys, QpNum, QpState, Recovery, SgList, Status};
+use weft_proto::transport::{CommandError, Data, Event, Keys, QpNum, QpState, Recovery, SendOp, SendWork, SgList, Status};
 use weft_tests::pair::{APP, Fate, Pair, pattern, send, sges, write};
 
 const MODES: [Recovery; 3] = [Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN];
@@ -128,4 +128,15 @@ fn a_fault_in_a_drained_queue_waits_for_its_turn() {
     pair.hosts[0].resume(pair.now, APP, a).unwrap();
     pair.settle();
     assert_eq!(outcomes(&pair, 0), [(1, Status::Success), (2, Status::LocalProtection)]);
+}
+
+#[test]
+fn a_fault_right_behind_a_local_invalidate_is_told_at_once() {
+    let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
+    let (_, keys) = pair.region(0, &[0; 8]);
+    pair.post(0, a, SendWork::new(1, SendOp::LocalInvalidate { key: keys.lkey }, Data::EMPTY));
+    pair.post(0, a, send(2, sges(Keys { lkey: keys.lkey ^ 1, ..keys }, 0, 8)));
+    pair.run(Duration::from_micros(1), |_| Fate::Pass);
+    assert_eq!(outcomes(&pair, 0), [(1, Status::Success), (2, Status::LocalProtection)], "nothing was sent that could be answered");
+    assert_eq!(pair.events[0], [Event::SendQueueFailed { qp: a, status: Status::LocalProtection }]);
 }

@@ -43,8 +43,9 @@ impl Endpoint {
         None
     }
 
-    /// Nothing more to send: only the deadline counts.
+    /// Nothing more to send: only the deadline counts. What needed no packet may have given its turn to a request at fault.
     fn rearm(&mut self, slot: usize) {
+        self.settle(slot);
         let deadline = self.slots[slot].qp.as_ref().and_then(|qp| qp.deadline(&self.config));
         self.timers.set(slot, deadline);
     }
