@@ -5,7 +5,7 @@ use weft_proto::transport::{
 };
 use weft_proto::wire::{Base, Body, EtherType, Ethernet, Packet, Position};
 use weft_proto::{DropReason, Duration, Rng};
-use weft_tests::pair::{APP, Fate, Pair, atomic, config, mac, pattern, read, send, sges, write};
+use weft_tests::pair::{APP, Fate, Pair, Seen, atomic, config, mac, pattern, read, send, sges, write};
 
 const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN];
 const ADD: AtomicOp = AtomicOp::FetchAdd { add: 1 };
@@ -222,6 +222,47 @@ fn memory_deregistered_while_it_is_read_is_refused_and_never_another_region_in_i
     let bytes = pair.bytes(0, target);
     assert!(bytes.contains(&2) && !bytes.contains(&3));
     assert!(pair.events[1].contains(&Event::QpFailed { qp: b, status: Status::PeerAccess }));
+}
+
+#[test]
+fn memory_that_was_read_in_full_may_go_also_when_the_last_acknowledgement_is_lost() {
+    for mode in MODES {
+        let (mut pair, [a, b]) = Pair::connected(mode);
+        let (target, local) = pair.region(0, &[0; 5000]);
+        let (_, remote) = pair.region(1, &pattern(5000));
+        pair.receive(1, b, 7, SgList::EMPTY);
+        pair.post(0, a, read(1, sges(local, 0, 5000), 0, remote.rkey));
+        let lossy = |seen: &Seen<'_>| if matches!(seen.packet.body, Body::ReadAck(_)) { Fate::Drop } else { Fate::Pass };
+        pair.run(Duration::from_micros(60), lossy);
+        assert_eq!((statuses(&pair, 0), pair.bytes(0, target)), (vec![(1, Status::Success)], &pattern(5000)[..]), "{mode:?}");
+        // The usual end of a transfer: the reader gives the key back, and its owner reuses the memory.
+        pair.post(0, a, SendWork::new(2, SendOp::SendInvalidate { rkey: remote.rkey }, Data::EMPTY));
+        pair.settle();
+        let counters = pair.counters(1);
+        assert!(counters.retransmitted_timeout + counters.retransmitted_probe > 0, "{mode:?}: nobody said that the responses arrived");
+        assert_eq!(statuses(&pair, 0)[1..], [(2, Status::Success)], "{mode:?}");
+        assert!(pair.events.iter().all(Vec::is_empty), "{mode:?}: {:?}", pair.events);
+    }
+}
+
+#[test]
+fn memory_that_goes_before_a_lost_response_is_sent_again_fails_the_read_that_misses_it() {
+    for mode in MODES {
+        let (mut pair, [a, b]) = Pair::connected(mode);
+        let (target, local) = pair.region(0, &[1; 5000]);
+        let (_, remote) = pair.region(1, &[2; 5000]);
+        pair.post(0, a, read(1, sges(local, 0, 5000), 0, remote.rkey));
+        let mut responses = 0;
+        pair.run(Duration::from_micros(11), |seen| {
+            responses += u32::from(seen.response().is_some());
+            if seen.response().is_some() && responses == 2 { Fate::Drop } else { Fate::Pass }
+        });
+        pair.hosts[1].deregister(APP, remote.lkey).expect("a region");
+        pair.settle();
+        assert_eq!(statuses(&pair, 0), [(1, Status::RemoteAccess)], "{mode:?}");
+        assert!(pair.bytes(0, target)[1500..2800].iter().all(|&byte| byte == 1), "{mode:?}: never another's bytes");
+        assert_eq!(pair.events[1], [Event::Disconnected { qp: b }], "{mode:?}");
+    }
 }
 
 #[test]

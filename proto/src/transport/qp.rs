@@ -382,6 +382,7 @@ impl QueuePair {
             }
             Answered::Nonsense => Ok(Some(Failure::of_oldest(Status::BadResponse))),
             Answered::NoMemory(position) => Ok(Some(Failure::of_request(Status::LocalProtection, position))),
+            Answered::Withheld(position) => Ok(Some(Failure::of_request(Status::RemoteAccess, position))),
         }
     }
 

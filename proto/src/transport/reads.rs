@@ -48,6 +48,8 @@ pub(super) enum Answered {
     Nonsense,
     /// The local memory of this request is gone.
     NoMemory(u32),
+    /// The peer's memory that this request reads is gone: the response came without bytes.
+    Withheld(u32),
 }
 
 /// The READs and atomics under way.
@@ -129,6 +131,9 @@ impl Reads {
             Err(reason) => return Answered::Dropped(reason),
         };
         let in_order = arrival == Arrival::Expected;
+        if let Some(position) = self.withheld(body, asked) {
+            return if in_order { Answered::Withheld(position) } else { Answered::Dropped(DropReason::EarlyFault) };
+        }
         let Some((offset, bytes, read_sn)) = asked.and_then(|slot| self.check(base.psn, body, slot, payload)) else {
             return if in_order { Answered::Nonsense } else { Answered::Dropped(DropReason::BadResponse) };
         };
@@ -140,6 +145,12 @@ impl Reads {
         let advance = self.inbound.accept(now, arrival, base, if ends { Mark::Ends } else { Mark::Inner });
         self.done = self.done.wrapping_add(advance.messages);
         Answered::Taken
+    }
+
+    /// The request whose bytes are left out of a response, if they are.
+    fn withheld(&self, body: &Body<'_>, asked: Option<&SendSlot>) -> Option<u32> {
+        let Body::ReadResponse { read_sn, payload: [], .. } = *body else { return None };
+        asked.filter(|slot| slot.len > 0).and_then(|_| self.position_of(read_sn))
     }
 
     /// Where the bytes of a response go, if it is what was asked for.

@@ -3,6 +3,8 @@
 //! A request that arrives early waits here for its turn; it is executed when everything before it has arrived. An
 //! atomic is executed exactly once and its result kept, so that it can be sent again as often as it gets lost. A READ
 //! is read from memory for each packet, the key checked each time: memory that was deregistered meanwhile is refused.
+//! A packet sent again then goes without its bytes: the asker may have had them long ago, and only its acknowledgement
+//! was lost. If it has, it says so; if it has not, it gives the READ up.
 //! The asker says with each request which response it awaits, so a place is free as soon as its next user may come.
 
 use alloc::boxed::Box;
@@ -294,6 +296,16 @@ impl Resource {
 }
 
 impl ResponsePlan {
+    /// True if the packet was sent before.
+    pub(super) const fn is_again(&self) -> bool {
+        matches!(self.pick, Pick::Again { .. })
+    }
+
+    /// The same packet as it goes when its memory is gone.
+    pub(super) const fn without_bytes(&self) -> Self {
+        Self { payload_len: 0, ..*self }
+    }
+
     /// Copies the packet's bytes from application memory, if the key still opens it.
     pub(super) fn fill(&self, owner: AppId, regions: &Regions, memory: &impl Memory, out: &mut [u8]) -> Result<(), AccessRefused> {
         if out.is_empty() {

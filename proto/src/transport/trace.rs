@@ -215,7 +215,7 @@ impl TraceEvent {
         match answered {
             Answered::Taken => Self::Arrived { of: Stream::Responses, psn, packets: 1 },
             Answered::Dropped(reason) => Self::Dropped { of: Stream::Responses, psn, reason },
-            Answered::Nonsense | Answered::NoMemory(_) => Self::Unusable { psn },
+            Answered::Nonsense | Answered::NoMemory(_) | Answered::Withheld(_) => Self::Unusable { psn },
         }
     }
 

@@ -115,6 +115,12 @@ impl Endpoint {
                 qp.commit_response(now, plan);
                 Some(len)
             }
+            Err(AccessRefused) if plan.is_again() => {
+                let plan = plan.without_bytes();
+                let len = emit_answer(out, eth, base, &plan.body)?;
+                qp.commit_response(now, &plan);
+                Some(len)
+            }
             Err(AccessRefused) => {
                 // The application deregistered memory that the peer was reading.
                 qp.refuse_response(&mut self.completions);
