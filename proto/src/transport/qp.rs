@@ -340,9 +340,7 @@ impl QueuePair {
 
     /// Retires what is done, in posting order.
     fn complete_sends(&mut self, completions: &mut Completions) {
-        let Some(link) = &self.link else { return };
-        let acknowledged = link.requester.sender.unacknowledged();
-        while let Some(slot) = self.send_queue.pop_done(acknowledged, self.link.as_ref().and_then(|link| link.requester.reads.as_deref())) {
+        while let Some(slot) = self.link.as_ref().and_then(|link| self.send_queue.pop_done(&link.requester)) {
             self.complete_send(&slot, completions);
         }
     }

@@ -181,15 +181,15 @@ impl SendQueue {
         Some(slot)
     }
 
-    /// Takes out the oldest request if all its packets lie before `acknowledged`, and it is answered if it is a READ.
-    pub(super) fn pop_done(&mut self, acknowledged: Psn, reads: Option<&Reads>) -> Option<SendSlot> {
+    /// Takes out the oldest request if all its packets are acknowledged, and it is answered if it is a READ.
+    pub(super) fn pop_done(&mut self, requester: &Requester) -> Option<SendSlot> {
         if self.oldest() == self.cursor {
             return None;
         }
         let slot = self.slot(self.oldest());
         let end = slot.first.plus(slot.packets);
-        let answered = !slot.work.op.is_read() || reads.is_some_and(|reads| reads.is_done(slot.read_sn));
-        if acknowledged.is_before(end) || !answered { None } else { self.pop() }
+        let answered = !slot.work.op.is_read() || requester.reads.as_ref().is_some_and(|reads| reads.is_done(slot.read_sn));
+        if answered && requester.sender.has_acknowledged(end) { self.pop() } else { None }
     }
 
     /// The key that the oldest request makes void, if that is what it does and it has its turn.

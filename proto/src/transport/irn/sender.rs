@@ -110,6 +110,15 @@ impl Sender {
         self.unacknowledged
     }
 
+    /// True if everything before `end` is acknowledged, all of which was sent. Right also when that was long ago, more
+    /// than half of all numbers: then `end` looks as if it lay ahead.
+    pub const fn has_acknowledged(&self, end: Psn) -> bool {
+        match end.distance_from(self.unacknowledged) {
+            Some(ahead) => ahead == 0 || ahead > self.in_flight(),
+            None => true,
+        }
+    }
+
     /// The next new packet.
     pub const fn next_new(&self) -> Psn {
         self.next

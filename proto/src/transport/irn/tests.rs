@@ -38,6 +38,16 @@ fn send_new(sender: &mut Sender, now: Instant, count: u32) {
     }
 }
 
+#[test]
+fn what_was_acknowledged_more_than_half_of_all_numbers_ago_still_is() {
+    let mut sender = sender(0, LossRule::Recency, 64);
+    send_new(&mut sender, micros(1), 10);
+    sender.on_ack(micros(2), ack(4)).unwrap();
+    let known = |end: u32| sender.has_acknowledged(Psn::new(end));
+    assert!([0, 3, 4, 11, 1 << 22, 1 << 23, 3 << 22].into_iter().all(known));
+    assert!(!(5..=10).any(known));
+}
+
 // ---- bitmap
 
 #[derive(Clone, Debug)]
