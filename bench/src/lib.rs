@@ -3,9 +3,11 @@
 //! `cargo bench -p weft-bench` prints nanoseconds and allocations per frame; `cargo test` runs the same code with
 //! little input and asserts that the hot path allocates nothing.
 
+mod scale;
 pub mod stream;
 mod transit;
 
+pub use scale::Crowd;
 pub use stream::Stream;
 pub use transit::Transit;
 

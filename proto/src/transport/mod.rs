@@ -7,14 +7,18 @@
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
-//! | `connection` | the life of a connection |
+//! | `connection`, `directory` | the life of a connection, and where to find it among thousands |
+//! | [`paths`] | over which VLANs a queue pair's packets go |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
+mod bucket;
 mod connection;
 pub mod counters;
+mod directory;
 mod endpoint;
 pub mod irn;
+pub mod paths;
 pub mod psn;
 mod qp;
 pub mod region;
@@ -26,6 +30,7 @@ pub mod work;
 pub use counters::{ConnectionCounters, QpCounters};
 pub use endpoint::{Endpoint, QpView, Transmit};
 
+pub use paths::Paths;
 pub use psn::Psn;
 pub use qp::QpState;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};

@@ -124,14 +124,9 @@ impl Endpoint {
             self.remove_qp(now, slot);
         }
         self.listeners.retain(|_, listener| *listener != owner);
-        let waiting: Vec<usize> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| c.owner == owner && c.state == State::RequestReceived)
-            .map(|(index, _)| index)
-            .collect();
+        let waiting: Vec<usize> = self.connections.waiting().filter(|(_, c)| c.owner == owner).map(|(index, _)| index).collect();
         for index in waiting {
-            self.refuse_request(index, Refusal::NoListener, Private::EMPTY);
+            self.refuse_request(index, Refusal::NoListener, Private::default());
         }
         self.completions.retain(|(app, ..)| *app != owner);
         self.events.retain(|(app, _)| *app != owner);
@@ -278,6 +273,7 @@ impl Endpoint {
             private,
             attempts: 0,
             deadline: None,
+            queued: 0,
         }
     }
 
@@ -316,8 +312,7 @@ impl Endpoint {
     }
 
     fn open_request(&self, owner: AppId, request: RequestId) -> Result<usize, CommandError> {
-        let found = self.connections.iter().find(|(_, c)| c.local_id == request.0 && c.owner == owner && c.state == State::RequestReceived);
-        found.map(|(index, _)| index).ok_or(CommandError::NoSuchRequest)
+        self.connections.find_waiting(owner, request.0).ok_or(CommandError::NoSuchRequest)
     }
 
     pub(super) fn refuse_request(&mut self, index: usize, refusal: Refusal, private: Private) {
@@ -325,12 +320,10 @@ impl Endpoint {
         self.touch_connection(index);
         self.connection_counters.failed += 1;
         self.connections.answer(Stateless {
-            peer: connection.peer,
-            kind: ConnectionKind::Reject,
-            refusal,
             local_id: connection.local_id,
             remote_id: connection.remote_id,
             private,
+            ..Stateless::new(connection.peer, ConnectionKind::Reject, refusal)
         });
     }
 

@@ -180,7 +180,7 @@ impl Endpoint {
 
     /// True if no connection exists or lingers: everything that ought to be told to peers has been.
     pub fn is_quiet(&self) -> bool {
-        self.connections.iter().next().is_none() && !self.connections.has_outgoing()
+        self.connections.is_empty() && !self.connections.has_outgoing()
     }
 
     /// Every queue pair as an operator sees it.

@@ -146,14 +146,7 @@ impl Endpoint {
     }
 
     fn refuse_version(&mut self, peer: MacAddr, foreign: ForeignVersion) -> Result<(), DropReason> {
-        self.connections.answer(Stateless {
-            peer,
-            kind: ConnectionKind::Reject,
-            refusal: Refusal::Version,
-            local_id: 0,
-            remote_id: foreign.local_id,
-            private: Private::EMPTY,
-        });
+        self.refuse(peer, foreign.local_id, Refusal::Version);
         Err(DropReason::UnsupportedVersion)
     }
 
@@ -166,7 +159,7 @@ impl Endpoint {
             return Err(DropReason::StaleConnection);
         }
         self.drop_old_incarnation(now, peer, message.incarnation);
-        if let Some(index) = self.connections.find_request(peer, message.local_id, message.incarnation) {
+        if let Some(index) = self.connections.find_request(peer, message) {
             return self.repeat_reply(index);
         }
         let Some(&owner) = self.listeners.get(&message.service) else {
@@ -177,7 +170,7 @@ impl Endpoint {
             self.refuse(peer, message.local_id, Refusal::NoResources);
             return Err(DropReason::BadConnectionMessage);
         }
-        let mut connection = self.new_connection(owner, peer, message.service, Private::EMPTY, message.recovery);
+        let mut connection = self.new_connection(owner, peer, message.service, Private::default(), message.recovery);
         connection.state = State::RequestReceived;
         connection.remote_id = message.local_id;
         connection.remote_incarnation = Some(message.incarnation);
@@ -195,7 +188,7 @@ impl Endpoint {
     }
 
     fn refuse(&mut self, peer: MacAddr, remote_id: u32, refusal: Refusal) {
-        self.connections.answer(Stateless { peer, kind: ConnectionKind::Reject, refusal, local_id: 0, remote_id, private: Private::EMPTY });
+        self.connections.answer(Stateless { remote_id, ..Stateless::new(peer, ConnectionKind::Reject, refusal) });
     }
 
     /// A request that came before: the reply may have been lost, or the application still thinks.
@@ -243,9 +236,7 @@ impl Endpoint {
         });
         let recovery = offered.ok_or(DropReason::BadField)?;
         let (slot, _) = connection.qp.ok_or(DropReason::BadConnectionMessage)?;
-        connection.remote_id = message.local_id;
-        connection.remote_incarnation = Some(message.incarnation);
-        connection.remote = Some(Remote::of(message));
+        self.connections.learn(index, message);
         self.activate(now, slot, index, recovery);
         self.connections.send(index, ConnectionKind::ReadyToUse);
         self.establish(index, slot, message.private);
@@ -259,9 +250,13 @@ impl Endpoint {
     }
 
     fn establish(&mut self, index: usize, slot: usize, private: &[u8]) {
+        if !self.connections.enter(index, State::Established) {
+            return;
+        }
         let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.state = State::Established;
         connection.deadline = None;
+        // The peer has it by now.
+        connection.private = Private::default();
         self.touch_connection(index);
         self.connection_counters.established += 1;
         let Some(qp) = self.qp(slot) else { return };
@@ -292,13 +287,11 @@ impl Endpoint {
         found: Option<usize>,
     ) -> Result<(), DropReason> {
         // Answered also when the connection is long gone: the peer's earlier answer may have been lost.
+        let refusal = if found.is_some() { Refusal::None } else { Refusal::UnknownConnection };
         self.connections.answer(Stateless {
-            peer,
-            kind: ConnectionKind::DisconnectReply,
-            refusal: if found.is_some() { Refusal::None } else { Refusal::UnknownConnection },
             local_id: message.remote_id,
             remote_id: message.local_id,
-            private: Private::EMPTY,
+            ..Stateless::new(peer, ConnectionKind::DisconnectReply, refusal)
         });
         let connection = found.and_then(|index| self.forget_connection(index)).ok_or(DropReason::BadConnectionMessage)?;
         let Some((slot, number)) = connection.qp else { return Ok(()) };
@@ -347,7 +340,7 @@ impl Endpoint {
             return self.touch_connection(index);
         }
         match self.connections.get(index).map(|c| c.state) {
-            Some(State::RequestReceived) => self.refuse_request(index, Refusal::NoResources, Private::EMPTY),
+            Some(State::RequestReceived) => self.refuse_request(index, Refusal::NoResources, Private::default()),
             Some(State::DisconnectSent) => drop(self.forget_connection(index)),
             _ => self.fail_connection(now, index, ConnectFailure::Unreachable, &[]),
         }
