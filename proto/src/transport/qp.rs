@@ -78,6 +78,10 @@ pub(super) struct Link {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     last_heard: Instant,
+    /// When we began to wait for the peer: it is not to blame for silence before.
+    waiting_since: Instant,
+    /// How long the peer may be silent before it is asked for a sign of life.
+    keepalive: Duration,
     /// Timestamp and arrival of the packet that came last.
     last_arrival: (Timestamp, Instant),
     /// Packets that came marked by a switch, modulo 2^16.
@@ -197,8 +201,8 @@ impl QueuePair {
         allowed
     }
 
-    /// Both sides agree: sets up the halves.
-    pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement) {
+    /// Both sides agree: sets up the halves. `keepalive` is how long the peer may be silent before it is asked for a sign of life.
+    pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) {
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
             loss: profile.loss,
@@ -212,13 +216,23 @@ impl QueuePair {
             requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload),
             responder: Responder::new(Receiver::new(agreement.peer_psn), Acker::new(profile, timing), profile),
             last_heard: now,
+            waiting_since: now,
+            keepalive,
             last_arrival: (Timestamp::default(), now),
             marked: 0,
         });
     }
 
-    pub(super) fn post_send(&mut self, work: SendWork, len: u32) {
+    pub(super) fn post_send(&mut self, now: Instant, work: SendWork, len: u32) {
+        self.begin_waiting(now);
         self.send_queue.push(work, len, false);
+    }
+
+    /// With the first request outstanding begins the wait for the peer.
+    fn begin_waiting(&mut self, now: Instant) {
+        if let Some(link) = self.link.as_mut().filter(|_| self.send_queue.len() == 0) {
+            link.waiting_since = now;
+        }
     }
 
     pub(super) fn post_recv(&mut self, work: RecvWork) {
@@ -390,22 +404,36 @@ impl QueuePair {
         if self.state == QpState::Error {
             return None;
         }
-        if !link.requester.end_rnr_wait(now) && !link.requester.waits_for_receiver() {
+        if link.requester.end_rnr_wait(now) {
+            link.waiting_since = now;
+        } else if !link.requester.waits_for_receiver() {
             match link.requester.sender.on_timeout(now) {
                 Timeout::Idle | Timeout::LossCheck => {}
                 Timeout::Retransmit => self.counters.timeouts += 1,
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
             }
         }
-        self.keep_alive(now, config.keepalive);
+        if self.silence_deadline(config).is_some_and(|at| at <= now) {
+            return Some(Status::RetryExceeded);
+        }
+        self.keep_alive(now);
         None
     }
 
+    /// When a peer that something is wanted from is given up, however many retries are left. While it is not ready it
+    /// is not asked, so that its silence says nothing.
+    fn silence_deadline(&self, config: &EndpointConfig) -> Option<Instant> {
+        let link = self.link.as_ref()?;
+        let waits = self.state == QpState::ReadyToSend && self.send_queue.len() > 0 && !link.requester.waits_for_receiver();
+        waits.then(|| link.last_heard.max(link.waiting_since) + config.peer_timeout)
+    }
+
     /// Asks an idle peer for a sign of life: a write of nothing, which is acknowledged, retried and given up like any other request.
-    fn keep_alive(&mut self, now: Instant, interval: Duration) {
-        if self.keepalive_deadline(interval).is_none_or(|at| at > now) {
+    fn keep_alive(&mut self, now: Instant) {
+        if self.keepalive_deadline().is_none_or(|at| at > now) {
             return;
         }
+        self.begin_waiting(now);
         let op = SendOp::Write { remote_addr: 0, rkey: 0 };
         let work = SendWork { signaled: false, ..SendWork::new(0, op, Data::EMPTY) };
         self.send_queue.push(work, 0, true);
@@ -413,10 +441,10 @@ impl QueuePair {
     }
 
     /// Requests in flight have their own time-out; the peer's silence matters when there are none.
-    fn keepalive_deadline(&self, interval: Duration) -> Option<Instant> {
+    fn keepalive_deadline(&self) -> Option<Instant> {
         let link = self.link.as_ref()?;
         let idle = self.state == QpState::ReadyToSend && self.send_queue.len() == 0;
-        idle.then(|| link.last_heard + interval)
+        idle.then(|| link.last_heard + link.keepalive)
     }
 
     /// When time matters next.
@@ -426,7 +454,8 @@ impl QueuePair {
         if self.state == QpState::Error {
             return ack;
         }
-        earliest(earliest(ack, link.requester.deadline()), self.keepalive_deadline(config.keepalive))
+        let peer = self.silence_deadline(config).or_else(|| self.keepalive_deadline());
+        earliest(earliest(ack, link.requester.deadline()), peer)
     }
 
     // ---- outputs

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
 use crate::transport::qp::{Agreement, Failure, QpState, QueuePair};
@@ -148,7 +148,7 @@ impl Endpoint {
             QpState::Reset | QpState::Init => return Err(PostError::WrongState),
             _ if len > qp.longest_message() => return Err(PostError::TooLong),
             _ if qp.send_queue_is_full() => return Err(PostError::QueueFull),
-            _ => qp.post_send(work, len),
+            _ => qp.post_send(now, work, len),
         }
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
@@ -357,10 +357,17 @@ impl Endpoint {
             window: remote.window.max(1),
             max_reads: self.config.max_reads.min(remote.responder_resources),
         };
+        let keepalive = self.draw_keepalive();
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
-            qp.activate(now, &self.config, agreement);
+            qp.activate(now, &self.config, agreement, keepalive);
         }
         debug_assert!(self.slots[slot].qp.as_ref().is_some_and(|qp| slot_of(qp.number) == slot));
         self.touch(slot);
+    }
+    /// An interval of three to four quarters of the configured one, so that queue pairs connected at the same time do not all ask at the
+    /// same time.
+    fn draw_keepalive(&mut self) -> Duration {
+        let (longest, spread) = (self.config.keepalive, self.config.keepalive.div(4));
+        longest.saturating_sub(Duration::from_nanos(self.rng.below(spread.as_nanos().max(1))))
     }
 }

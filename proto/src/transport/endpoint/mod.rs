@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use crate::drops::DropCounts;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
+use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
 use crate::transport::qp::{Completions, QpState, QueuePair};
@@ -28,6 +29,10 @@ use crate::wire::MacAddr;
 
 /// Lowest slot of a queue pair: numbers 0 and 1 are taken by management in InfiniBand.
 const FIRST_SLOT: usize = 2;
+/// Strangers are told that they are strangers this often for ever, and so many of them at once: what remains of a
+/// restarted host's peers learn it from their retries. One answer frees all connections of a restarted host's peer.
+const STRANGER_INTERVAL: Duration = Duration::from_millis(10);
+const STRANGER_BURST: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -96,6 +101,8 @@ pub struct Endpoint {
     regions: Regions,
     connections: Connections,
     listeners: BTreeMap<u16, AppId>,
+    /// Bounds the answers to frames for queue pairs that do not exist.
+    strangers: Bucket,
     timers: Timers,
     completions: Completions,
     events: VecDeque<(AppId, Event)>,
@@ -123,6 +130,7 @@ impl Endpoint {
             live: 0,
             ready: VecDeque::new(),
             listeners: BTreeMap::new(),
+            strangers: Bucket::new(STRANGER_INTERVAL, STRANGER_BURST),
             timers,
             completions: VecDeque::new(),
             events: VecDeque::new(),

@@ -4,7 +4,7 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
-use crate::transport::qp::{Failure, QpState};
+use crate::transport::qp::{Failure, Link, QpState, QueuePair};
 use crate::transport::region::Memory;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
@@ -67,8 +67,32 @@ impl Endpoint {
         Ok(slot)
     }
 
+    /// The same; a stranger is told that its connection does not exist.
+    fn claim_qp(&mut self, now: Instant, packet: &Packet<'_>) -> Result<usize, DropReason> {
+        let (src, base) = (packet.eth.src, &packet.base);
+        let found = self.find_qp(src, base);
+        let unknown = match found {
+            Ok(slot) => self.is_abandoned(slot),
+            Err(reason) => matches!(reason, DropReason::UnknownQueuePair | DropReason::WrongPeer | DropReason::StaleConnection),
+        };
+        // What lingers is still being told of the close, in a message that carries the last acknowledgement.
+        if unknown && !self.connections.lingers(src, base.tag) && self.strangers.take(now) {
+            self.connection_counters.unknown_told += 1;
+            let answer = Stateless::new(src, ConnectionKind::Reject, Refusal::UnknownConnection);
+            self.connections.answer(Stateless { end: (base.dst_qp, base.tag), ..answer });
+        }
+        found
+    }
+
+    /// True for a queue pair that failed or closed, whose connection is gone, and that has no refusal to repeat.
+    fn is_abandoned(&self, slot: usize) -> bool {
+        let refused = |link: &Link| link.responder.has_refused();
+        let abandoned = |qp: &QueuePair| qp.state() == QpState::Error && qp.connection.is_none() && !qp.link().is_some_and(refused);
+        self.slots[slot].qp.as_deref().is_some_and(abandoned)
+    }
+
     fn handle_request(&mut self, now: Instant, packet: &Packet<'_>, memory: &mut impl Memory) -> Result<(), DropReason> {
-        let slot = self.find_qp(packet.eth.src, &packet.base)?;
+        let slot = self.claim_qp(now, packet)?;
         self.confirm_by_traffic(slot);
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let before = qp.state();
@@ -90,7 +114,7 @@ impl Endpoint {
     }
 
     fn handle_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {
-        let slot = self.find_qp(packet.eth.src, &packet.base)?;
+        let slot = self.claim_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         if qp.state() != QpState::ReadyToSend {
             return Err(DropReason::QueuePairState);
@@ -118,6 +142,9 @@ impl Endpoint {
         if message.kind == ConnectionKind::Request {
             return self.handle_connect_request(now, peer, message);
         }
+        if message.kind == ConnectionKind::Reject && message.refusal == Refusal::UnknownConnection && message.remote_id == 0 {
+            return self.handle_unknown_connection(now, peer, message);
+        }
         let found = self.connections.find(peer, message.remote_id, message.incarnation);
         if message.kind == ConnectionKind::DisconnectRequest {
             return self.handle_disconnect_request(now, peer, message, found);
@@ -143,6 +170,24 @@ impl Endpoint {
             }
             _ => Err(DropReason::BadConnectionMessage),
         }
+    }
+
+    /// The peer does not know the queue pair that frames of ours went to. Believed if it names that queue pair and the
+    /// tag of the connection, which is as hard to guess as for a forged data frame, and if the connection stands: while
+    /// it is being set up no such frames are sent, and when it closes the close is what counts. Never answered.
+    fn handle_unknown_connection(&mut self, now: Instant, peer: MacAddr, message: &ConnectionMessage<'_>) -> Result<(), DropReason> {
+        let index = self.connections.find_end(peer, message.qp, message.tag).ok_or(DropReason::BadConnectionMessage)?;
+        self.connection_counters.unknown_at_peer += 1;
+        let known = self.connections.get(index).and_then(|c| c.remote_incarnation);
+        if known == Some(message.incarnation) {
+            // It closed or failed, and none of its messages about that arrived.
+            self.end_connection(now, index, Status::RetryExceeded);
+            return Ok(());
+        }
+        self.connection_counters.peer_restarts += 1;
+        self.end_connection(now, index, Status::PeerRestarted);
+        self.drop_old_incarnation(now, peer, message.incarnation);
+        Ok(())
     }
 
     fn refuse_version(&mut self, peer: MacAddr, foreign: ForeignVersion) -> Result<(), DropReason> {
@@ -215,10 +260,12 @@ impl Endpoint {
     fn end_connection(&mut self, now: Instant, index: usize, status: Status) {
         let Some(connection) = self.forget_connection(index) else { return };
         if let Some((slot, _)) = connection.qp {
-            if let Some(qp) = self.qp(slot) {
-                qp.connection = None;
+            let Some(qp) = self.qp(slot) else { return };
+            qp.connection = None;
+            // One that failed before has told its application.
+            if qp.state() != QpState::Error {
+                self.fail_qp(now, slot, Failure::of_oldest(status));
             }
-            self.fail_qp(now, slot, Failure::of_oldest(status));
         }
     }
 
@@ -235,7 +282,8 @@ impl Endpoint {
             message.recovery.0 == bit && connection.recovery.0 & bit != 0
         });
         let recovery = offered.ok_or(DropReason::BadField)?;
-        let (slot, _) = connection.qp.ok_or(DropReason::BadConnectionMessage)?;
+        let (peer, (slot, _)) = (connection.peer, connection.qp.ok_or(DropReason::BadConnectionMessage)?);
+        self.drop_old_incarnation(now, peer, message.incarnation);
         self.connections.learn(index, message);
         self.activate(now, slot, index, recovery);
         self.connections.send(index, ConnectionKind::ReadyToUse);
