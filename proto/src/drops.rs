@@ -63,6 +63,8 @@ drop_reasons! {
     ReceiverNotReady => "receiver_not_ready",
     /// Out of order and faulty: refused until it is in order, where the fault is reported.
     EarlyFault => "early_fault",
+    /// A response that does not fit what was asked for.
+    BadResponse => "bad_response",
     /// The access was refused: key, range or right.
     AccessRefused => "access_refused",
     /// An acknowledgement for packets never sent, or older than what is known.

@@ -3,8 +3,8 @@
 //! For faults that need one certain frame to be hit. Random faults are the business of the `world`.
 
 use weft_proto::transport::{
-    Access, AppId, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum, Recovery,
-    RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
+    Access, AppId, AtomicOp, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum,
+    Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
 use weft_proto::{Duration, Instant, Rng};
@@ -47,17 +47,25 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The sequence number, if it is a SEND or WRITE.
+    /// The sequence number, if it is a request.
     pub const fn request(&self) -> Option<Psn> {
         match self.packet.body {
-            Body::Send { .. } | Body::Write { .. } => Some(self.packet.base.psn),
+            Body::Send { .. } | Body::Write { .. } | Body::ReadRequest { .. } | Body::Atomic { .. } => Some(self.packet.base.psn),
+            _ => None,
+        }
+    }
+
+    /// The sequence number, if it is a response to a READ or atomic.
+    pub const fn response(&self) -> Option<Psn> {
+        match self.packet.body {
+            Body::ReadResponse { .. } | Body::AtomicResponse { .. } => Some(self.packet.base.psn),
             _ => None,
         }
     }
 
     /// True if it is an acknowledgement of any kind.
     pub const fn is_ack(&self) -> bool {
-        matches!(self.packet.body, Body::Ack(_))
+        matches!(self.packet.body, Body::Ack(_) | Body::ReadAck(_))
     }
 }
 
@@ -268,6 +276,16 @@ pub const fn send(wr_id: u64, local: SgList) -> SendWork {
 /// A WRITE that asks for a completion.
 pub const fn write(wr_id: u64, local: SgList, remote_addr: u64, rkey: u32) -> SendWork {
     SendWork { op: SendOp::Write { remote_addr, rkey }, ..send(wr_id, local) }
+}
+
+/// A READ.
+pub const fn read(wr_id: u64, local: SgList, remote_addr: u64, rkey: u32) -> SendWork {
+    SendWork { op: SendOp::Read { remote_addr, rkey }, ..send(wr_id, local) }
+}
+
+/// An atomic.
+pub const fn atomic(wr_id: u64, local: SgList, remote_addr: u64, rkey: u32, op: AtomicOp) -> SendWork {
+    SendWork { op: SendOp::Atomic { remote_addr, rkey, op }, ..send(wr_id, local) }
 }
 
 /// Bytes that differ at every place that matters.

@@ -1,5 +1,8 @@
 //! What the transport counts.
 
+use crate::transport::irn::Pick;
+use crate::wire::AckKind;
+
 macro_rules! counters {
     ($(#[doc = $struct_doc:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)+ }) => {
         $(#[doc = $struct_doc])+
@@ -23,9 +26,9 @@ macro_rules! counters {
 counters! {
     /// Counts of one queue pair, or the sum over many.
     QpCounters {
-        /// Request packets sent for the first time.
+        /// Request and response packets sent for the first time.
         packets_sent,
-        /// Request packets received that fit the connection.
+        /// Request and response packets received that fit the connection.
         packets_received,
         /// Payload bytes sent for the first time.
         bytes_sent,
@@ -61,6 +64,33 @@ counters! {
         messages_received,
         /// Signs of life asked of an idle peer.
         keepalives_sent,
+    }
+}
+
+impl QpCounters {
+    /// A packet left, with so many bytes of payload.
+    pub(super) const fn count_sent(&mut self, pick: Pick, payload: usize) {
+        match pick {
+            Pick::New(_) => {
+                self.packets_sent += 1;
+                self.bytes_sent += payload as u64;
+            }
+            Pick::Again { timeout: true, .. } => self.retransmitted_timeout += 1,
+            Pick::Again { timeout: false, .. } => self.retransmitted_fast += 1,
+        }
+    }
+
+    /// An acknowledgement left.
+    pub(super) fn count_ack_sent(&mut self, kind: AckKind) {
+        self.acks_sent += 1;
+        self.naks_sent += u64::from(!matches!(kind, AckKind::Ack(_)));
+        self.rnr_sent += u64::from(matches!(kind, AckKind::ReceiverNotReady(_)));
+    }
+
+    /// An acknowledgement arrived.
+    pub(super) fn count_ack_received(&mut self, kind: AckKind) {
+        self.acks_received += 1;
+        self.naks_received += u64::from(!matches!(kind, AckKind::Ack(_)));
     }
 }
 

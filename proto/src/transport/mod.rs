@@ -6,6 +6,9 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `reads` | READs and atomics that we asked for |
+//! | `responses` | READs and atomics that we answer |
+//! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | `connection`, `directory` | the life of a connection, and where to find it among thousands |
 //! | [`paths`] | over which VLANs a queue pair's packets go |
@@ -17,13 +20,17 @@ mod connection;
 pub mod counters;
 mod directory;
 mod endpoint;
+mod inbound;
 pub mod irn;
+mod link;
 pub mod paths;
 pub mod psn;
 mod qp;
+mod reads;
 pub mod region;
 mod requester;
 mod responder;
+mod responses;
 mod timers;
 pub mod work;
 

@@ -3,17 +3,19 @@
 use alloc::collections::VecDeque;
 
 use crate::drops::DropReason;
-use crate::time::{Duration, Instant, Timestamp, earliest};
+use crate::time::{Duration, Instant, earliest};
 use crate::transport::counters::QpCounters;
-use crate::transport::irn::{AckTiming, Acker, Feedback, Pick, Profile, Receiver, Reply, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::irn::{Pick, Timeout};
+use crate::transport::link::{Agreement, Link, answer_body};
+use crate::transport::reads::{Answered, ReadTarget};
 use crate::transport::region::{Memory, Regions};
-use crate::transport::requester::{Plan, Requester, SendQueue, SendSlot};
-use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Refused, Responder, Target};
+use crate::transport::requester::{Plan, SendQueue, SendSlot};
+use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target};
+use crate::transport::responses::ResponsePlan;
 use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
-use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, Recovery, RecvWork};
-use crate::wire::MacAddr;
-use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code, rnr_delay_us};
-use crate::wire::packet::{Ack, Base, Body, Echo, Sack};
+use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, RecvWork};
+use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
+use crate::wire::packet::{Ack, Base, Body};
 
 /// Most packets of a message: the reach of [`Psn::distance_from`].
 const MAX_PACKETS: u32 = 1 << 23;
@@ -49,45 +51,6 @@ impl QpState {
     }
 }
 
-/// What both sides of a connection agreed on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Agreement {
-    pub(super) peer: MacAddr,
-    pub(super) peer_qp: QpNum,
-    /// Tag that our frames carry, chosen by the peer.
-    pub(super) peer_tag: u16,
-    /// Tag that the peer's frames carry, chosen by us.
-    pub(super) tag: u16,
-    pub(super) recovery: Recovery,
-    /// PSN of our first request.
-    pub(super) first_psn: Psn,
-    /// PSN of the peer's first request.
-    pub(super) peer_psn: Psn,
-    /// Payload bytes of a full packet.
-    pub(super) payload: u32,
-    /// Packets that the peer accepts ahead of a gap.
-    pub(super) window: u32,
-    /// READs and atomics that we may have outstanding.
-    pub(super) max_reads: u8,
-}
-
-/// The halves of a connected queue pair.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) agreement: Agreement,
-    pub(super) requester: Requester,
-    pub(super) responder: Responder,
-    last_heard: Instant,
-    /// When we began to wait for the peer: it is not to blame for silence before.
-    waiting_since: Instant,
-    /// How long the peer may be silent before it is asked for a sign of life.
-    keepalive: Duration,
-    /// Timestamp and arrival of the packet that came last.
-    last_arrival: (Timestamp, Instant),
-    /// Packets that came marked by a switch, modulo 2^16.
-    marked: u16,
-}
-
 /// Completions on their way to the driver.
 pub(super) type Completions = VecDeque<(AppId, CqId, Completion)>;
 
@@ -115,7 +78,8 @@ impl Failure {
 /// What a queue pair wants to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outgoing {
-    Answer(Base, Ack),
+    Answer(Base, Body<'static>),
+    Response(Base, ResponsePlan),
     Request(Base, Plan),
 }
 
@@ -203,24 +167,7 @@ impl QueuePair {
 
     /// Both sides agree: sets up the halves. `keepalive` is how long the peer may be silent before it is asked for a sign of life.
     pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) {
-        let profile = Profile::of(agreement.recovery);
-        let sender = SenderConfig {
-            loss: profile.loss,
-            cap: config.bdp_cap.unwrap_or(agreement.window).min(agreement.window),
-            rto: RtoBounds { low: config.rto_low, high: config.rto_high, longest: config.keepalive, adaptive: profile.rto_adaptive },
-            retry_count: config.retry_count,
-        };
-        let timing = AckTiming { every: config.ack_every, delay: config.ack_delay };
-        self.link = Some(Link {
-            agreement,
-            requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload),
-            responder: Responder::new(Receiver::new(agreement.peer_psn), Acker::new(profile, timing), profile),
-            last_heard: now,
-            waiting_since: now,
-            keepalive,
-            last_arrival: (Timestamp::default(), now),
-            marked: 0,
-        });
+        self.link = Some(Link::new(now, config, agreement, keepalive));
     }
 
     pub(super) fn post_send(&mut self, now: Instant, work: SendWork, len: u32) {
@@ -231,7 +178,7 @@ impl QueuePair {
     /// With the first request outstanding begins the wait for the peer.
     fn begin_waiting(&mut self, now: Instant) {
         if let Some(link) = self.link.as_mut().filter(|_| self.send_queue.len() == 0) {
-            link.waiting_since = now;
+            link.begin_waiting(now);
         }
     }
 
@@ -323,7 +270,7 @@ impl QueuePair {
         self.counters.packets_received += 1;
         self.counters.messages_received += u64::from(messages);
         self.counters.early_received += u64::from(early);
-        if let Body::Send { payload, .. } | Body::Write { payload, .. } = body {
+        if let Body::Send { payload, .. } | Body::Write { payload, .. } | Body::ReadResponse { payload, .. } = body {
             self.counters.bytes_received += payload.len() as u64;
         }
     }
@@ -346,17 +293,8 @@ impl QueuePair {
         completions: &mut Completions,
     ) -> Result<Option<Status>, DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
-        link.last_heard = now;
-        self.counters.acks_received += 1;
-        self.counters.naks_received += u64::from(!matches!(ack.kind, AckKind::Ack(_)));
-        let feedback = Feedback {
-            cumulative,
-            negative: ack.kind == AckKind::Nak(NakCode::SequenceError),
-            trigger: ack.sack.map(|sack| sack.psn),
-            bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
-            rtt: ack.echo.round_trip(now),
-        };
-        let acked = link.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
+        self.counters.count_ack_received(ack.kind);
+        let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.retransmitted_spurious += u64::from(acked.duplicate);
         if acked.cumulative > 0 {
             link.requester.on_progress();
@@ -365,19 +303,60 @@ impl QueuePair {
         Ok(self.handle_refusal(now, ack.kind, config))
     }
 
-    /// Retires what is acknowledged, in posting order.
+    /// Retires what is done, in posting order.
     fn complete_sends(&mut self, completions: &mut Completions) {
         let Some(link) = &self.link else { return };
         let acknowledged = link.requester.sender.unacknowledged();
-        while let Some(slot) = self.send_queue.pop_acknowledged(acknowledged) {
-            if slot.internal {
-                continue;
-            }
-            self.counters.messages_sent += 1;
-            if slot.work.signaled {
-                completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, Status::Success)));
-            }
+        while let Some(slot) = self.send_queue.pop_done(acknowledged, self.link.as_ref().and_then(|link| link.requester.reads.as_deref())) {
+            self.complete_send(&slot, completions);
         }
+    }
+
+    fn complete_send(&mut self, slot: &SendSlot, completions: &mut Completions) {
+        if slot.internal {
+            return;
+        }
+        self.counters.messages_sent += 1;
+        if slot.work.signaled {
+            completions.push_back((self.owner, self.init.send_cq, self.send_completion(slot, Status::Success)));
+        }
+    }
+
+    /// A response to a READ or atomic arrived.
+    pub(super) fn handle_response(
+        &mut self,
+        now: Instant,
+        base: &Base,
+        body: &Body<'_>,
+        regions: &Regions,
+        memory: &mut impl Memory,
+        completions: &mut Completions,
+    ) -> Result<Option<Failure>, DropReason> {
+        let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
+        link.note_arrival(now, base);
+        let target = ReadTarget { owner: self.owner, regions, memory };
+        match link.requester.handle_response(now, base, body, &self.send_queue, target) {
+            Answered::Taken => {
+                self.count_taken(body, 0, false);
+                self.complete_sends(completions);
+                Ok(None)
+            }
+            Answered::Dropped(reason) => {
+                self.counters.duplicates_received += u64::from(reason == DropReason::Duplicate);
+                Err(reason)
+            }
+            Answered::Nonsense => Ok(Some(Failure::of_oldest(Status::BadResponse))),
+            Answered::NoMemory(position) => Ok(Some(Failure::of_request(Status::LocalProtection, position))),
+        }
+    }
+
+    /// An acknowledgement of responses arrived.
+    pub(super) fn handle_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<(), DropReason> {
+        let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
+        self.counters.count_ack_received(ack.kind);
+        let acked = link.on_read_ack(now, cumulative, ack)?;
+        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        Ok(())
     }
 
     /// The status that the queue pair fails with, if the peer's answer is fatal.
@@ -399,15 +378,12 @@ impl QueuePair {
     /// Time has passed. Returns the status to fail with if the peer is given up.
     pub(super) fn handle_timeout(&mut self, now: Instant, config: &EndpointConfig) -> Option<Status> {
         let link = self.link.as_mut()?;
-        let expected = link.responder.expected();
-        link.responder.acker.handle_timeout(now, expected);
+        link.handle_ack_timeout(now);
         if self.state == QpState::Error {
             return None;
         }
-        if link.requester.end_rnr_wait(now) {
-            link.waiting_since = now;
-        } else if !link.requester.waits_for_receiver() {
-            match link.requester.sender.on_timeout(now) {
+        for timeout in link.handle_timeout(now) {
+            match timeout {
                 Timeout::Idle | Timeout::LossCheck => {}
                 Timeout::Retransmit => self.counters.timeouts += 1,
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
@@ -425,7 +401,7 @@ impl QueuePair {
     fn silence_deadline(&self, config: &EndpointConfig) -> Option<Instant> {
         let link = self.link.as_ref()?;
         let waits = self.state == QpState::ReadyToSend && self.send_queue.len() > 0 && !link.requester.waits_for_receiver();
-        waits.then(|| link.last_heard.max(link.waiting_since) + config.peer_timeout)
+        waits.then(|| link.silent_since() + config.peer_timeout)
     }
 
     /// Asks an idle peer for a sign of life: a write of nothing, which is acknowledged, retried and given up like any other request.
@@ -444,61 +420,108 @@ impl QueuePair {
     fn keepalive_deadline(&self) -> Option<Instant> {
         let link = self.link.as_ref()?;
         let idle = self.state == QpState::ReadyToSend && self.send_queue.len() == 0;
-        idle.then(|| link.last_heard + link.keepalive)
+        idle.then(|| link.keepalive_deadline())
     }
 
     /// When time matters next.
     pub(super) fn deadline(&self, config: &EndpointConfig) -> Option<Instant> {
         let link = self.link.as_ref()?;
-        let ack = link.responder.acker.deadline();
+        let ack = link.ack_deadline();
         if self.state == QpState::Error {
             return ack;
         }
         let peer = self.silence_deadline(config).or_else(|| self.keepalive_deadline());
-        earliest(earliest(ack, link.requester.deadline()), peer)
+        earliest(earliest(ack, link.deadline()), peer)
     }
 
     // ---- outputs
 
-    /// The next packet to send: refusals and acknowledgements first, then requests.
+    /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
+        let answer = self.poll_answer(now, config);
+        if answer.is_some() || self.state != QpState::ReadyToSend {
+            return answer;
+        }
+        if self.link.as_mut()?.take_turn() {
+            self.poll_response(now).or_else(|| self.poll_request(now))
+        } else {
+            self.poll_request(now).or_else(|| self.poll_response(now))
+        }
+    }
+
+    fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        if link.responder.is_due()
-            && let Some(answer) = link.poll_answer(now, config)
-        {
-            self.counters.acks_sent += 1;
-            self.counters.naks_sent += u64::from(!matches!(answer.1.kind, AckKind::Ack(_)));
-            self.counters.rnr_sent += u64::from(matches!(answer.1.kind, AckKind::ReceiverNotReady(_)));
-            return Some(Outgoing::Answer(answer.0, answer.1));
-        }
-        if self.state != QpState::ReadyToSend {
-            return None;
-        }
+        let own = link.poll_answer(now, config).map(|(base, ack)| (base, ack, false));
+        // A queue pair that failed has nothing to say about responses.
+        let failed = self.state == QpState::Error;
+        let (base, ack, of_responses) =
+            own.or_else(|| link.poll_read_answer(now).filter(|_| !failed).map(|(base, ack)| (base, ack, true)))?;
+        self.counters.count_ack_sent(ack.kind);
+        Some(Outgoing::Answer(base, answer_body(ack, of_responses)))
+    }
+
+    fn poll_request(&mut self, now: Instant) -> Option<Outgoing> {
+        let link = self.link.as_mut()?;
         let plan = link.requester.plan(now, &self.send_queue)?;
-        let psn = match plan.pick {
-            Pick::New(psn) | Pick::Again { psn, .. } => psn,
-        };
-        let base = Base { timestamp: Timestamp::of(now), solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(psn) };
+        let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Request(base, plan))
     }
 
-    /// The packet planned by [`Self::poll`] is built.
+    fn poll_response(&mut self, now: Instant) -> Option<Outgoing> {
+        let link = self.link.as_mut()?;
+        let plan = link.responder.responses.as_mut()?.plan(now)?;
+        let base = Base { ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
+        Some(Outgoing::Response(base, plan))
+    }
+
+    /// The request packet planned by [`Self::poll`] is built.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
-        match plan.pick {
-            Pick::New(_) => {
-                self.counters.packets_sent += 1;
-                self.counters.bytes_sent += plan.payload_len as u64;
-            }
-            Pick::Again { timeout: true, .. } => self.counters.retransmitted_timeout += 1,
-            Pick::Again { timeout: false, .. } => self.counters.retransmitted_fast += 1,
+        self.counters.count_sent(plan.pick, plan.payload_len);
+    }
+
+    /// The response planned by [`Self::poll`] is built.
+    pub(super) fn commit_response(&mut self, now: Instant, plan: &ResponsePlan) {
+        let Some(responses) = self.link.as_mut().and_then(|link| link.responder.responses.as_mut()) else { return };
+        responses.commit(now, plan);
+        self.counters.count_sent(plan.pick, plan.payload_len);
+    }
+
+    /// Memory that the peer was reading is gone: the peer is told, and all work is flushed.
+    pub(super) fn refuse_response(&mut self, completions: &mut Completions) {
+        if let Some(link) = &mut self.link {
+            link.responder.refuse_response();
         }
+        self.fail(Failure::FLUSH, completions);
+        self.fault = Some(Status::PeerAccess);
+    }
+
+    /// Carries out what needs no packet, once it has its turn. Returns the request at fault if the key is not ours.
+    pub(super) fn run_local(&mut self, regions: &mut Regions, completions: &mut Completions) -> Option<Failure> {
+        if self.state != QpState::ReadyToSend {
+            return None;
+        }
+        while let Some(key) = self.send_queue.local_invalidate() {
+            if regions.invalidate(self.owner, key).is_err() {
+                return Some(Failure::of_request(Status::LocalProtection, self.send_queue.oldest()));
+            }
+            if let Some(slot) = self.send_queue.pop() {
+                self.complete_send(&slot, completions);
+            }
+        }
+        None
     }
 
     /// True if the two halves exist, so that there may be something to send.
     pub(super) const fn is_connected(&self) -> bool {
         self.link.is_some()
+    }
+}
+
+const fn number_of(pick: Pick) -> Psn {
+    match pick {
+        Pick::New(psn) | Pick::Again { psn, .. } => psn,
     }
 }
 
@@ -508,64 +531,5 @@ const fn status_of(code: NakCode) -> Status {
         NakCode::RemoteAccess => Status::PeerAccess,
         NakCode::SequenceError | NakCode::InvalidRequest => Status::LocalLength,
         NakCode::RemoteOperational => Status::LocalProtection,
-    }
-}
-
-impl Link {
-    pub(super) const fn last_heard(&self) -> Instant {
-        self.last_heard
-    }
-
-    const fn base(&self, psn: Psn) -> Base {
-        Base {
-            tag: self.agreement.peer_tag,
-            timestamp: Timestamp::from_ticks(0),
-            solicited: false,
-            ack_request: false,
-            fecn: false,
-            becn: false,
-            dst_qp: self.agreement.peer_qp,
-            psn,
-        }
-    }
-
-    fn note_arrival(&mut self, now: Instant, base: &Base) {
-        self.last_heard = now;
-        self.last_arrival = (base.timestamp, now);
-        self.marked = self.marked.wrapping_add(u16::from(base.fecn));
-    }
-
-    fn echo(&self, now: Instant) -> Echo {
-        let (timestamp, at) = self.last_arrival;
-        Echo { timestamp, held: now.since(at).ticks(), marked: self.marked }
-    }
-
-    fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<(Base, Ack)> {
-        let echo = self.echo(now);
-        let msn = self.responder.receiver.msn();
-        let expected = self.responder.expected();
-        if let Some(refused) = self.responder.poll_refusal() {
-            let kind = match refused {
-                Refused::NotReady => AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros())),
-                Refused::Fatal(code) => AckKind::Nak(code),
-            };
-            return Some((self.base(expected), Ack { kind, msn, echo, sack: None }));
-        }
-        let reply = self.responder.acker.poll()?;
-        let kind = if reply.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
-        Some((self.base(reply.cumulative.unwrap_or(expected)), Ack { kind, msn, echo, sack: self.sack_of(reply) }))
-    }
-
-    /// Per-packet answers carry the PSN that triggered them; coalesced ones also the bitmap of all that is early.
-    fn sack_of(&self, reply: Reply) -> Option<Sack> {
-        let receiver = &self.responder.receiver;
-        if reply.cumulative.is_some() || !receiver.has_early() {
-            return reply.trigger.map(|psn| Sack::new(psn, &[]));
-        }
-        let words = &receiver.arrived();
-        match reply.trigger {
-            Some(psn) => Some(Sack::new(psn, words)),
-            None => Some(Sack::new(receiver.expected(), words)),
-        }
     }
 }

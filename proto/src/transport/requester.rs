@@ -3,13 +3,15 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
+use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Sender};
+use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
 use crate::transport::work::{CompletionOp, Data, SendOp, SendWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::Position;
-use crate::wire::packet::{Body, Tail};
+use crate::wire::packet::{Base, Body, Tail};
 
 /// A posted work request and its place in the packet stream.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,8 @@ pub(super) struct SendSlot {
     packets: u32,
     packets_sent: u32,
     recv_sn: u32,
+    /// Number among READs and atomics, if it is one.
+    read_sn: u32,
 }
 
 const EMPTY: SendSlot = SendSlot {
@@ -32,6 +36,7 @@ const EMPTY: SendSlot = SendSlot {
     packets: 0,
     packets_sent: 0,
     recv_sn: 0,
+    read_sn: 0,
 };
 
 impl SendSlot {
@@ -43,6 +48,20 @@ impl SendSlot {
             SendOp::Atomic { .. } => CompletionOp::Atomic,
             SendOp::LocalInvalidate { .. } => CompletionOp::LocalInvalidate,
         }
+    }
+
+    /// Request packets that it takes.
+    fn request_packets(&self, payload: u32) -> u32 {
+        match self.work.op {
+            SendOp::LocalInvalidate { .. } => 0,
+            SendOp::Read { .. } | SendOp::Atomic { .. } => 1,
+            SendOp::Send | SendOp::SendInvalidate { .. } | SendOp::Write { .. } => self.len.div_ceil(payload).max(1),
+        }
+    }
+
+    /// Bytes that it sends.
+    const fn bytes_to_send(&self) -> u32 {
+        if self.work.op.is_read() { 0 } else { self.len }
     }
 
     /// True if the message takes up a receive of the peer.
@@ -80,7 +99,7 @@ impl SendQueue {
         }
     }
 
-    fn slot(&self, position: u32) -> &SendSlot {
+    pub(super) fn slot(&self, position: u32) -> &SendSlot {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
@@ -141,14 +160,26 @@ impl SendQueue {
         Some(slot)
     }
 
-    /// Takes out the oldest request if all its packets lie before `acknowledged`.
-    pub(super) fn pop_acknowledged(&mut self, acknowledged: Psn) -> Option<SendSlot> {
+    /// Takes out the oldest request if all its packets lie before `acknowledged`, and it is answered if it is a READ.
+    pub(super) fn pop_done(&mut self, acknowledged: Psn, reads: Option<&Reads>) -> Option<SendSlot> {
         if self.head == self.cursor {
             return None;
         }
         let slot = self.slot(self.head);
         let end = slot.first.plus(slot.packets);
-        if acknowledged.is_before(end) { None } else { self.pop() }
+        let answered = !slot.work.op.is_read() || reads.is_some_and(|reads| reads.is_done(slot.read_sn));
+        if acknowledged.is_before(end) || !answered { None } else { self.pop() }
+    }
+
+    /// The key that the oldest request makes void, if that is what it does and it has its turn.
+    pub(super) fn local_invalidate(&self) -> Option<u32> {
+        if self.head != self.cursor || !self.has_unsent() {
+            return None;
+        }
+        match self.slot(self.head).work.op {
+            SendOp::LocalInvalidate { key } => Some(key),
+            _ => None,
+        }
     }
 }
 
@@ -160,7 +191,7 @@ pub(super) struct Plan {
     pub(super) payload_len: usize,
     pub(super) solicited: bool,
     pub(super) ack_request: bool,
-    local: Data,
+    data: Data,
     offset: u32,
     /// Position of the request.
     pub(super) work: u32,
@@ -171,6 +202,9 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) sender: Sender,
+    /// READs and atomics under way; none before the first.
+    pub(super) reads: Option<Box<Reads>>,
+    reads_config: ReadsConfig,
     /// Payload bytes of a full packet.
     payload: u32,
     /// Receive sequence number of the next message that consumes a receive.
@@ -181,8 +215,8 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    pub(super) fn new(sender: Sender, payload: u32) -> Self {
-        Self { sender, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0 }
+    pub(super) fn new(sender: Sender, payload: u32, reads_config: ReadsConfig) -> Self {
+        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0 }
     }
 
     /// Decides what to send now, and how it looks.
@@ -190,10 +224,10 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
-        let pick = self.sender.pick(now, queue.has_unsent())?;
+        let pick = self.sender.pick(now, queue.has_unsent() && self.may_start(queue))?;
         let (position, index) = self.locate(pick, queue);
         let slot = queue.slot(position);
-        let packets = slot.len.div_ceil(self.payload).max(1);
+        let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
         let last = index + 1 == packets;
@@ -201,15 +235,39 @@ impl Requester {
         let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position.wrapping_add(1) == queue.tail;
         Some(Plan {
             pick,
-            body: body_of(slot, Position::of(index, packets), offset, recv_sn),
-            payload_len: (slot.len - offset).min(self.payload) as usize,
+            body: self.body_of(pick, slot, Position::of(index, packets), offset, recv_sn),
+            payload_len: (slot.bytes_to_send() - offset).min(self.payload) as usize,
             solicited: last && slot.work.solicited,
             ack_request,
-            local: slot.work.local,
+            data: slot.work.local,
             offset,
             work: position,
             recv_sn,
         })
+    }
+
+    /// Whether the next request may send its first packet, or the one begun its next.
+    fn may_start(&self, queue: &SendQueue) -> bool {
+        let slot = queue.slot(queue.cursor);
+        let under_way = self.reads.as_ref().map_or(0, |reads| reads.under_way());
+        match slot.work.op {
+            SendOp::LocalInvalidate { .. } => false,
+            _ if slot.work.fence && slot.packets_sent == 0 && under_way > 0 => false,
+            SendOp::Read { .. } | SendOp::Atomic { .. } => self.reads.as_ref().is_none_or(|reads| reads.has_room()),
+            _ => true,
+        }
+    }
+
+    /// How a packet looks, but for its payload.
+    fn body_of(&self, pick: Pick, slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
+        let (next_sn, awaited) =
+            self.reads.as_ref().map_or((0, self.reads_config.first), |reads| (reads.next_sn(), reads.inbound.expected()));
+        let read_sn = if matches!(pick, Pick::New(_)) { next_sn } else { slot.read_sn };
+        match slot.work.op {
+            SendOp::Read { remote_addr, rkey } => Body::ReadRequest { read_sn, awaited, va: remote_addr, rkey, length: slot.len },
+            SendOp::Atomic { remote_addr, rkey, op } => Body::Atomic { read_sn, awaited, va: remote_addr, rkey, op },
+            _ => message_body(slot, position, offset, recv_sn),
+        }
     }
 
     /// Which request, and which of its packets.
@@ -231,16 +289,37 @@ impl Requester {
         let slot = queue.slot_mut(plan.work);
         if slot.packets_sent == 0 {
             slot.first = psn;
-            slot.packets = slot.len.div_ceil(payload).max(1);
+            slot.packets = slot.request_packets(payload);
             slot.recv_sn = plan.recv_sn;
             if slot.consumes_receive() {
                 self.recv_sn = self.recv_sn.wrapping_add(1);
+            }
+            if slot.work.op.is_read() {
+                let config = &self.reads_config;
+                let reads = self.reads.get_or_insert_with(|| Box::new(Reads::new(config)));
+                slot.read_sn = reads.next_sn();
+                reads.start(plan.work, slot.len.div_ceil(payload).max(1));
             }
         }
         slot.packets_sent += 1;
         if slot.packets_sent == slot.packets {
             queue.cursor = queue.cursor.wrapping_add(1);
         }
+    }
+
+    /// A response arrived.
+    pub(super) fn handle_response<M: Memory>(
+        &mut self,
+        now: Instant,
+        base: &Base,
+        body: &Body<'_>,
+        queue: &SendQueue,
+        target: ReadTarget<'_, M>,
+    ) -> Answered {
+        let (Body::ReadResponse { read_sn, .. } | Body::AtomicResponse { read_sn, .. }) = *body else { return Answered::Nonsense };
+        let Some(reads) = &mut self.reads else { return Answered::Dropped(DropReason::BadResponse) };
+        let asked = reads.position_of(read_sn).map(|position| queue.slot(position));
+        reads.handle_response(now, base, body, asked, self.payload, target)
     }
 
     /// The receiver was not ready. Returns false if that happened too often.
@@ -288,7 +367,7 @@ impl Plan {
         if out.is_empty() {
             return Ok(());
         }
-        match &self.local {
+        match &self.data {
             Data::List(list) => regions.gather(owner, list, u64::from(self.offset), out, memory),
             Data::Inline(inline) => {
                 let start = self.offset as usize;
@@ -299,13 +378,15 @@ impl Plan {
     }
 }
 
-fn body_of(slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
+/// A piece of a SEND or WRITE.
+fn message_body(slot: &SendSlot, position: Position, offset: u32, recv_sn: u32) -> Body<'static> {
     let imm = slot.work.imm.filter(|_| position.ends());
     let send = |tail| Body::Send { position, recv_sn, offset, tail: if position.ends() { tail } else { Tail::None }, payload: &[] };
     match slot.work.op {
         SendOp::Send => send(imm.map_or(Tail::None, Tail::Immediate)),
         SendOp::SendInvalidate { rkey } => send(Tail::Invalidate(rkey)),
-        SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::LocalInvalidate { .. } => todo!(),
+        // The others have no message.
+        SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::LocalInvalidate { .. } => send(Tail::None),
         SendOp::Write { remote_addr, rkey } => Body::Write {
             position,
             va: remote_addr.wrapping_add(u64::from(offset)),

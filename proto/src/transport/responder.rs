@@ -8,8 +8,10 @@ use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::Instant;
-use crate::transport::irn::{Acker, Arrival, Mark, Profile, Receiver};
+use crate::transport::inbound::Inbound;
+use crate::transport::irn::{Arrival, Mark};
 use crate::transport::region::{Memory, Regions, Right};
+use crate::transport::responses::{Responses, ResponsesConfig};
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::NakCode;
@@ -114,17 +116,18 @@ pub(super) enum Outcome {
 /// The receiving half of a connected queue pair.
 #[derive(Debug)]
 pub(super) struct Responder {
-    pub(super) receiver: Receiver,
-    pub(super) acker: Acker,
-    keeps_early: bool,
+    pub(super) inbound: Inbound,
+    /// READs and atomics of the peer; none before the first.
+    pub(super) responses: Option<Box<Responses>>,
+    responses_config: ResponsesConfig,
     /// An answer that goes before any acknowledgement. A fatal one stays, to be given again.
     refusal: Option<Refused>,
     refusal_due: bool,
 }
 
 impl Responder {
-    pub(super) const fn new(receiver: Receiver, acker: Acker, profile: Profile) -> Self {
-        Self { receiver, acker, keeps_early: profile.keeps_early, refusal: None, refusal_due: false }
+    pub(super) const fn new(inbound: Inbound, responses_config: ResponsesConfig) -> Self {
+        Self { inbound, responses: None, responses_config, refusal: None, refusal_due: false }
     }
 
     /// A request packet arrived.
@@ -133,35 +136,50 @@ impl Responder {
             self.refusal_due = true;
             return Outcome::Dropped(DropReason::QueuePairState);
         }
-        let arrival = self.receiver.classify(base.psn);
-        if let Some(reason) = self.refuse_arrival(arrival) {
-            self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), base.ack_request);
-            return Outcome::Dropped(reason);
-        }
-        if arrival == Arrival::Expected && receive_of(body).is_some_and(|recv_sn| !target.queue.is_next(recv_sn)) {
+        let arrival = match self.inbound.classify(now, base) {
+            Ok(arrival) => arrival,
+            Err(reason) => return Outcome::Dropped(reason),
+        };
+        if arrival == Arrival::Expected && !self.has_its_turn(body, &target) {
             return self.refuse(arrival, Refused::Fatal(NakCode::InvalidRequest));
         }
-        match target.place(body, base.solicited) {
-            Ok(mark) => self.take(now, arrival, base, mark),
+        let placed = match read_of(body) {
+            Some(_) => self.take_read(now, base.psn, body, &target),
+            None => target.place(body, base.solicited),
+        };
+        match placed {
+            Ok(mark) => self.take(now, arrival, base, mark, target),
             Err(refused) => self.refuse(arrival, refused),
         }
     }
 
-    const fn refuse_arrival(&self, arrival: Arrival) -> Option<DropReason> {
-        match arrival {
-            Arrival::Duplicate => Some(DropReason::Duplicate),
-            Arrival::OutOfWindow => Some(DropReason::OutOfWindow),
-            Arrival::Early if !self.keeps_early => Some(DropReason::OutOfOrder),
-            Arrival::Expected | Arrival::Early => None,
-        }
+    /// Receives and READs are numbered in order.
+    fn has_its_turn<M>(&self, body: &Body<'_>, target: &Target<'_, M>) -> bool {
+        let executed = |read_sn| self.responses.as_ref().map_or(read_sn == 0, |responses| responses.is_next(read_sn));
+        receive_of(body).is_none_or(|recv_sn| target.queue.is_next(recv_sn)) && read_of(body).is_none_or(executed)
     }
 
-    fn take(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark) -> Outcome {
-        let opens_gap = self.receiver.opens_gap(base.psn);
-        let advance = self.receiver.accept(base.psn, mark);
-        let urgent = base.ack_request || opens_gap || advance.packets > 1;
-        self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
+    fn take_read<M>(&mut self, now: Instant, psn: Psn, body: &Body<'_>, target: &Target<'_, M>) -> Result<Mark, Refused> {
+        let config = &self.responses_config;
+        let responses = self.responses.get_or_insert_with(|| Box::new(Responses::new(config)));
+        responses.take(now, psn, body, target.owner, target.regions).map(|()| Mark::Ends).map_err(Refused::Fatal)
+    }
+
+    fn take<M: Memory>(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark, target: Target<'_, M>) -> Outcome {
+        let advance = self.inbound.accept(now, arrival, base, mark);
+        if let Some(responses) = &mut self.responses
+            && advance.messages > 0
+            && let Err(code) = responses.execute(self.inbound.expected(), target.owner, target.regions, target.memory)
+        {
+            return self.refuse(Arrival::Expected, Refused::Fatal(code));
+        }
         Outcome::Taken { completions: advance.completions, messages: advance.messages, early: arrival == Arrival::Early }
+    }
+
+    /// Memory that the peer reads is gone: a fault of the request, told like any other.
+    pub(super) const fn refuse_response(&mut self) {
+        self.refusal = Some(Refused::Fatal(NakCode::RemoteAccess));
+        self.refusal_due = true;
     }
 
     const fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {
@@ -188,7 +206,7 @@ impl Responder {
 
     /// True if an answer is due.
     pub(super) fn is_due(&self) -> bool {
-        self.refusal_due || self.acker.is_due()
+        self.refusal_due || self.inbound.acker.is_due()
     }
 
     /// The refusal to send now.
@@ -204,7 +222,15 @@ impl Responder {
 
     /// The in-order point.
     pub(super) const fn expected(&self) -> Psn {
-        self.receiver.expected()
+        self.inbound.expected()
+    }
+}
+
+/// The number of a READ or atomic.
+const fn read_of(body: &Body<'_>) -> Option<u32> {
+    match *body {
+        Body::ReadRequest { read_sn, .. } | Body::Atomic { read_sn, .. } => Some(read_sn),
+        _ => None,
     }
 }
 

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
-use crate::transport::qp::{Agreement, Failure, QpState, QueuePair};
+use crate::transport::link::Agreement;
+use crate::transport::qp::{Failure, QpState, QueuePair};
 use crate::transport::region::Right;
 use crate::transport::work::MAX_MESSAGE;
 use crate::transport::{

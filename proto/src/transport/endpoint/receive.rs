@@ -4,7 +4,8 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
-use crate::transport::qp::{Failure, Link, QpState, QueuePair};
+use crate::transport::link::Link;
+use crate::transport::qp::{Failure, QpState, QueuePair};
 use crate::transport::region::Memory;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
@@ -28,14 +29,13 @@ impl Endpoint {
         self.check_address(&eth)?;
         let packet = Packet::parse(frame)?;
         match packet.body {
-            Body::Send { .. } | Body::Write { .. } => self.handle_request(now, &packet, memory),
+            Body::Send { .. } | Body::Write { .. } | Body::ReadRequest { .. } | Body::Atomic { .. } => {
+                self.handle_request(now, &packet, memory)
+            }
             Body::Ack(ack) => self.handle_ack(now, &packet, &ack),
-            Body::ReadRequest { .. }
-            | Body::Atomic { .. }
-            | Body::ReadResponse { .. }
-            | Body::AtomicResponse { .. }
-            | Body::ReadAck(_)
-            | Body::CongestionNotification => Err(DropReason::UnknownOpcode),
+            Body::ReadResponse { .. } | Body::AtomicResponse { .. } => self.handle_response(now, &packet, memory),
+            Body::ReadAck(ack) => self.handle_read_ack(now, &packet, &ack),
+            Body::CongestionNotification => Err(DropReason::UnknownOpcode),
             Body::Connection(message) if packet.base.dst_qp == CONNECTION_QP => self.handle_connection(now, packet.eth.src, &message),
             Body::ForeignConnection(foreign) if packet.base.dst_qp == CONNECTION_QP => self.refuse_version(packet.eth.src, foreign),
             Body::Connection(_) | Body::ForeignConnection(_) => Err(DropReason::UnknownQueuePair),
@@ -97,12 +97,18 @@ impl Endpoint {
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let before = qp.state();
         let result = qp.handle_request(now, &packet.base, &packet.body, &self.regions, memory, &mut self.completions);
-        if before != QpState::Error && qp.state() == QpState::Error {
-            let event = Event::QpFailed { qp: qp.number, status: qp.fault().unwrap_or(Status::LocalProtection) };
-            self.events.push_back((qp.owner, event));
+        if before != QpState::Error {
+            self.tell_fault(slot);
         }
         self.touch(slot);
         result
+    }
+
+    /// Tells the application of a queue pair that failed because of what its peer did.
+    pub(super) fn tell_fault(&mut self, slot: usize) {
+        let Some(qp) = self.slots[slot].qp.as_deref().filter(|qp| qp.state() == QpState::Error) else { return };
+        let event = Event::QpFailed { qp: qp.number, status: qp.fault().unwrap_or(Status::LocalProtection) };
+        self.events.push_back((qp.owner, event));
     }
 
     /// The peer's first packet says as much as its lost "ready to use".
@@ -114,17 +120,45 @@ impl Endpoint {
     }
 
     fn handle_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {
-        let slot = self.claim_qp(now, packet)?;
+        let slot = self.find_sending_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
-        if qp.state() != QpState::ReadyToSend {
-            return Err(DropReason::QueuePairState);
-        }
         let failure = qp.handle_ack(now, packet.base.psn, ack, &self.config, &mut self.completions)?;
         if let Some(status) = failure {
             self.fail_qp(now, slot, Failure::of_oldest(status));
         }
         self.touch(slot);
         Ok(())
+    }
+
+    fn handle_response(&mut self, now: Instant, packet: &Packet<'_>, memory: &mut impl Memory) -> Result<(), DropReason> {
+        let slot = self.find_sending_qp(now, packet)?;
+        let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
+        let outcome = qp.handle_response(now, &packet.base, &packet.body, &self.regions, memory, &mut self.completions);
+        let result = match outcome {
+            Ok(None) => Ok(()),
+            Ok(Some(failure)) => {
+                self.fail_qp(now, slot, failure);
+                Err(DropReason::BadResponse)
+            }
+            Err(reason) => Err(reason),
+        };
+        self.touch(slot);
+        result
+    }
+
+    fn handle_read_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {
+        let slot = self.find_sending_qp(now, packet)?;
+        let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
+        qp.handle_read_ack(now, packet.base.psn, ack)?;
+        self.touch(slot);
+        Ok(())
+    }
+
+    /// The queue pair that a packet about something of ours belongs to: it must be connected both ways.
+    fn find_sending_qp(&mut self, now: Instant, packet: &Packet<'_>) -> Result<usize, DropReason> {
+        let slot = self.claim_qp(now, packet)?;
+        let sends = self.slots[slot].qp.as_ref().is_some_and(|qp| qp.state() == QpState::ReadyToSend);
+        if sends { Ok(slot) } else { Err(DropReason::QueuePairState) }
     }
 
     /// Gives up a queue pair: work flushed, application and peer told.

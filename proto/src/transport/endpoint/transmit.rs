@@ -5,8 +5,9 @@ use crate::transport::endpoint::{Endpoint, Transmit};
 use crate::transport::qp::{Failure, Outgoing};
 use crate::transport::region::{AccessRefused, Memory};
 use crate::transport::requester::Plan;
+use crate::transport::responses::ResponsePlan;
 use crate::transport::{EndpointConfig, Psn, Status};
-use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, emit_with};
+use crate::wire::packet::{Base, Body, CONNECTION_QP, emit_with};
 use crate::wire::{ConnectionMessage, Ethernet, MacAddr, VlanTag};
 
 impl Endpoint {
@@ -49,38 +50,73 @@ impl Endpoint {
     }
 
     fn poll_queue_pair(&mut self, now: Instant, slot: usize, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+        self.run_local(now, slot);
         let qp = self.slots[slot].qp.as_deref_mut()?;
         let dst = qp.link()?.agreement.peer;
         let eth = ethernet(&self.config, dst);
-        match qp.poll(now, &self.config)? {
-            Outgoing::Answer(base, ack) => emit_answer(out, &eth, &base, ack).map(|len| Transmit { len, dst }),
-            Outgoing::Request(base, plan) => match self.emit_request(slot, out, &eth, &base, &plan, memory)? {
-                Ok(len) => {
-                    if let Some(qp) = self.qp(slot) {
-                        qp.commit(now, &plan);
-                    }
-                    Some(Transmit { len, dst })
-                }
-                Err(AccessRefused) => {
-                    // The application deregistered memory that a posted request names.
-                    self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
-                    None
-                }
-            },
+        let len = match qp.poll(now, &self.config)? {
+            Outgoing::Answer(base, body) => emit_answer(out, &eth, &base, &body),
+            Outgoing::Response(base, plan) => self.emit_response(now, slot, out, (&eth, &base), &plan, memory),
+            Outgoing::Request(base, plan) => self.emit_request(now, slot, out, (&eth, &base), &plan, memory),
+        };
+        len.map(|len| Transmit { len, dst })
+    }
+
+    fn run_local(&mut self, now: Instant, slot: usize) {
+        let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return };
+        if let Some(failure) = qp.run_local(&mut self.regions, &mut self.completions) {
+            self.fail_qp(now, slot, failure);
         }
     }
 
     fn emit_request(
-        &self,
+        &mut self,
+        now: Instant,
         slot: usize,
         out: &mut [u8],
-        eth: &Ethernet,
-        base: &Base,
+        (eth, base): (&Ethernet, &Base),
         plan: &Plan,
         memory: &impl Memory,
-    ) -> Option<Result<usize, AccessRefused>> {
-        let owner = self.slots[slot].qp.as_ref()?.owner;
-        emit_with(out, eth, base, &plan.body, plan.payload_len, |room| plan.fill(owner, &self.regions, memory, room))
+    ) -> Option<usize> {
+        let qp = self.slots[slot].qp.as_deref_mut()?;
+        let regions = &self.regions;
+        match emit_with(out, eth, base, &plan.body, plan.payload_len, |room| plan.fill(qp.owner, regions, memory, room))? {
+            Ok(len) => {
+                qp.commit(now, plan);
+                Some(len)
+            }
+            Err(AccessRefused) => {
+                // The application deregistered memory that a posted request names.
+                self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                None
+            }
+        }
+    }
+
+    fn emit_response(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        out: &mut [u8],
+        (eth, base): (&Ethernet, &Base),
+        plan: &ResponsePlan,
+        memory: &impl Memory,
+    ) -> Option<usize> {
+        let qp = self.slots[slot].qp.as_deref_mut()?;
+        let regions = &self.regions;
+        match emit_with(out, eth, base, &plan.body, plan.payload_len, |room| plan.fill(qp.owner, regions, memory, room))? {
+            Ok(len) => {
+                qp.commit_response(now, plan);
+                Some(len)
+            }
+            Err(AccessRefused) => {
+                // The application deregistered memory that the peer was reading.
+                qp.refuse_response(&mut self.completions);
+                self.tell_fault(slot);
+                self.touch(slot);
+                None
+            }
+        }
     }
 }
 
@@ -89,8 +125,8 @@ fn ethernet(config: &EndpointConfig, dst: MacAddr) -> Ethernet {
     Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
 }
 
-fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, ack: Ack) -> Option<usize> {
-    emit_with(out, eth, base, &Body::Ack(ack), 0, |_| Ok::<(), AccessRefused>(()))?.ok()
+fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, body: &Body<'_>) -> Option<usize> {
+    emit_with(out, eth, base, body, 0, |_| Ok::<(), AccessRefused>(()))?.ok()
 }
 
 fn emit_connection(config: &EndpointConfig, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {

@@ -1,0 +1,75 @@
+//! A packet stream as it comes in: what has arrived and what is to be answered, requests and responses alike.
+
+use crate::drops::DropReason;
+use crate::time::Instant;
+use crate::transport::Psn;
+use crate::transport::irn::{AckTiming, Acker, Advance, Arrival, Mark, Profile, Receiver};
+use crate::wire::packet::{Base, Sack};
+
+/// The receiving end of a packet stream.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    pub(super) receiver: Receiver,
+    pub(super) acker: Acker,
+    keeps_early: bool,
+}
+
+/// An acknowledgement to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) cumulative: Psn,
+    pub(super) negative: bool,
+    pub(super) sack: Option<Sack>,
+}
+
+impl Inbound {
+    /// A stream whose first packet will be `start`.
+    pub(super) fn new(start: Psn, profile: Profile, timing: AckTiming) -> Self {
+        Self { receiver: Receiver::new(start), acker: Acker::new(profile, timing), keeps_early: profile.keeps_early }
+    }
+
+    /// The in-order point.
+    pub(super) const fn expected(&self) -> Psn {
+        self.receiver.expected()
+    }
+
+    /// Where a packet lies; one that is not wanted is answered and dropped.
+    pub(super) fn classify(&mut self, now: Instant, base: &Base) -> Result<Arrival, DropReason> {
+        let arrival = self.receiver.classify(base.psn);
+        let reason = match arrival {
+            Arrival::Duplicate => DropReason::Duplicate,
+            Arrival::OutOfWindow => DropReason::OutOfWindow,
+            Arrival::Early if !self.keeps_early => DropReason::OutOfOrder,
+            Arrival::Expected | Arrival::Early => return Ok(arrival),
+        };
+        self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), base.ack_request);
+        Err(reason)
+    }
+
+    /// Takes a packet that [`Self::classify`] wanted, once its data is in place.
+    pub(super) fn accept(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark) -> Advance {
+        let opens_gap = self.receiver.opens_gap(base.psn);
+        let advance = self.receiver.accept(base.psn, mark);
+        let urgent = base.ack_request || opens_gap || advance.packets > 1;
+        self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
+        advance
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.acker.handle_timeout(now, self.receiver.expected());
+    }
+
+    /// The next acknowledgement. Per-packet answers carry the PSN that triggered them; coalesced ones also the bitmap
+    /// of all that is early.
+    pub(super) fn poll(&mut self) -> Option<Answer> {
+        let reply = self.acker.poll()?;
+        let expected = self.receiver.expected();
+        let sack = if reply.cumulative.is_some() || !self.receiver.has_early() {
+            reply.trigger.map(|psn| Sack::new(psn, &[]))
+        } else {
+            Some(Sack::new(reply.trigger.unwrap_or(expected), &self.receiver.arrived()))
+        };
+        Some(Answer { cumulative: reply.cumulative.unwrap_or(expected), negative: reply.negative, sack })
+    }
+}

@@ -1,0 +1,226 @@
+//! The two halves of a connected queue pair, and what both need to know of the path between.
+
+use crate::drops::DropReason;
+use crate::time::{Duration, Instant, Timestamp, earliest};
+use crate::transport::inbound::{Answer, Inbound};
+use crate::transport::irn::{AckTiming, Acked, Feedback, Profile, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::reads::ReadsConfig;
+use crate::transport::requester::Requester;
+use crate::transport::responder::{Refused, Responder};
+use crate::transport::responses::ResponsesConfig;
+use crate::transport::{EndpointConfig, Psn, QpNum, Recovery};
+use crate::wire::MacAddr;
+use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code};
+use crate::wire::packet::{Ack, Base, Body, Echo};
+
+/// What both sides of a connection agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreement {
+    pub(super) peer: MacAddr,
+    pub(super) peer_qp: QpNum,
+    /// Tag that our frames carry, chosen by the peer.
+    pub(super) peer_tag: u16,
+    /// Tag that the peer's frames carry, chosen by us.
+    pub(super) tag: u16,
+    pub(super) recovery: Recovery,
+    /// PSN of our first request, and of our first response.
+    pub(super) first_psn: Psn,
+    /// PSN of the peer's first request, and of its first response.
+    pub(super) peer_psn: Psn,
+    /// Payload bytes of a full packet.
+    pub(super) payload: u32,
+    /// Packets that the peer accepts ahead of a gap.
+    pub(super) window: u32,
+    /// READs and atomics that we may have outstanding.
+    pub(super) max_reads: u8,
+}
+
+/// The halves of a connected queue pair.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) agreement: Agreement,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    last_heard: Instant,
+    /// When we began to wait for the peer: it is not to blame for silence before.
+    waiting_since: Instant,
+    /// How long the peer may be silent before it is asked for a sign of life.
+    keepalive: Duration,
+    /// Timestamp and arrival of the packet that came last.
+    last_arrival: (Timestamp, Instant),
+    /// Packets that came marked by a switch, modulo 2^16.
+    marked: u16,
+    /// Responses and requests take turns.
+    responses_first: bool,
+}
+
+impl Link {
+    pub(super) fn new(now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) -> Self {
+        let profile = Profile::of(agreement.recovery);
+        let sender = SenderConfig {
+            loss: profile.loss,
+            cap: config.bdp_cap.unwrap_or(agreement.window).min(agreement.window),
+            rto: RtoBounds { low: config.rto_low, high: config.rto_high, longest: config.keepalive, adaptive: profile.rto_adaptive },
+            retry_count: config.retry_count,
+        };
+        let timing = AckTiming { every: config.ack_every, delay: config.ack_delay };
+        let reads = ReadsConfig { profile, timing, first: agreement.peer_psn, limit: u32::from(agreement.max_reads).max(1) };
+        let responses =
+            ResponsesConfig { sender, first: agreement.first_psn, payload: agreement.payload, limit: u32::from(config.max_reads).max(1) };
+        Self {
+            agreement,
+            requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload, reads),
+            responder: Responder::new(Inbound::new(agreement.peer_psn, profile, timing), responses),
+            last_heard: now,
+            waiting_since: now,
+            keepalive,
+            last_arrival: (Timestamp::default(), now),
+            marked: 0,
+            responses_first: false,
+        }
+    }
+
+    pub(super) const fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// Since when the peer owes us a sign of life, if we wait for one.
+    pub(super) fn silent_since(&self) -> Instant {
+        self.last_heard.max(self.waiting_since)
+    }
+
+    /// When an idle peer is asked for a sign of life.
+    pub(super) fn keepalive_deadline(&self) -> Instant {
+        self.last_heard + self.keepalive
+    }
+
+    pub(super) const fn begin_waiting(&mut self, now: Instant) {
+        self.waiting_since = now;
+    }
+
+    /// The fields of a packet with this number.
+    pub(super) const fn base(&self, now: Instant, psn: Psn) -> Base {
+        Base {
+            tag: self.agreement.peer_tag,
+            timestamp: Timestamp::of(now),
+            solicited: false,
+            ack_request: false,
+            fecn: false,
+            becn: false,
+            dst_qp: self.agreement.peer_qp,
+            psn,
+        }
+    }
+
+    // ---- events
+
+    /// A request or response arrived.
+    pub(super) fn note_arrival(&mut self, now: Instant, base: &Base) {
+        self.last_heard = now;
+        self.last_arrival = (base.timestamp, now);
+        self.marked = self.marked.wrapping_add(u16::from(base.fecn));
+    }
+
+    /// An acknowledgement of requests arrived.
+    pub(super) fn on_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
+        self.last_heard = now;
+        self.requester.sender.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)
+    }
+
+    /// An acknowledgement of responses arrived.
+    pub(super) fn on_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
+        let responses = self.responder.responses.as_mut().ok_or(DropReason::BadAcknowledgement)?;
+        let acked = responses.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)?;
+        self.last_heard = now;
+        Ok(acked)
+    }
+
+    /// Time has passed for what we owe.
+    pub(super) fn handle_ack_timeout(&mut self, now: Instant) {
+        self.responder.inbound.handle_timeout(now);
+        if let Some(reads) = &mut self.requester.reads {
+            reads.inbound.handle_timeout(now);
+        }
+    }
+
+    /// Time has passed for what we sent: what that means for requests and for responses.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> [Timeout; 2] {
+        let ended = self.requester.end_rnr_wait(now);
+        if ended {
+            self.begin_waiting(now);
+        }
+        let waits = ended || self.requester.waits_for_receiver();
+        let requests = if waits { Timeout::Idle } else { self.requester.sender.on_timeout(now) };
+        let responses = self.responder.responses.as_mut().map_or(Timeout::Idle, |responses| responses.sender.on_timeout(now));
+        [requests, responses]
+    }
+
+    /// When an answer must leave.
+    pub(super) fn ack_deadline(&self) -> Option<Instant> {
+        let reads = self.requester.reads.as_ref().and_then(|reads| reads.inbound.acker.deadline());
+        earliest(self.responder.inbound.acker.deadline(), reads)
+    }
+
+    /// When time matters next for what we sent.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let responses = self.responder.responses.as_ref().and_then(|responses| responses.sender.deadline());
+        earliest(self.requester.deadline(), responses)
+    }
+
+    // ---- outputs
+
+    /// True if it is the turn of responses; requests have the next one.
+    pub(super) const fn take_turn(&mut self) -> bool {
+        self.responses_first = !self.responses_first;
+        self.responses_first
+    }
+
+    /// What we owe the peer: refusals and acknowledgements.
+    pub(super) fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<(Base, Ack)> {
+        if !self.responder.is_due() {
+            return None;
+        }
+        let echo = self.echo(now);
+        let msn = self.responder.inbound.receiver.msn();
+        if let Some(refused) = self.responder.poll_refusal() {
+            let kind = match refused {
+                Refused::NotReady => AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros())),
+                Refused::Fatal(code) => AckKind::Nak(code),
+            };
+            return Some((self.base(now, self.responder.expected()), Ack { kind, msn, echo, sack: None }));
+        }
+        let answer = self.responder.inbound.poll()?;
+        Some((self.base(now, answer.cumulative), ack_of(answer, msn, echo)))
+    }
+
+    /// What we owe the peer for its responses.
+    pub(super) fn poll_read_answer(&mut self, now: Instant) -> Option<(Base, Ack)> {
+        let answer = self.requester.reads.as_mut()?.inbound.poll()?;
+        Some((self.base(now, answer.cumulative), ack_of(answer, 0, self.echo(now))))
+    }
+
+    fn echo(&self, now: Instant) -> Echo {
+        let (timestamp, at) = self.last_arrival;
+        Echo { timestamp, held: now.since(at).ticks(), marked: self.marked }
+    }
+}
+
+fn feedback_of(now: Instant, cumulative: Psn, ack: &Ack) -> Feedback<'_> {
+    Feedback {
+        cumulative,
+        negative: ack.kind == AckKind::Nak(NakCode::SequenceError),
+        trigger: ack.sack.map(|sack| sack.psn),
+        bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
+        rtt: ack.echo.round_trip(now),
+    }
+}
+
+fn ack_of(answer: Answer, msn: u32, echo: Echo) -> Ack {
+    let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
+    Ack { kind, msn, echo, sack: answer.sack }
+}
+
+/// The body of an acknowledgement, of requests or of responses.
+pub(super) const fn answer_body(ack: Ack, of_responses: bool) -> Body<'static> {
+    if of_responses { Body::ReadAck(ack) } else { Body::Ack(ack) }
+}
