@@ -8,9 +8,9 @@ use crate::scenario::{Scenario, draw_recovery, span};
 use crate::world::{World, service_of};
 
 /// Rights on the memory that messages go to.
-const INBOX: Access = Access { local_write: true, remote_write: true, remote_read: false, remote_atomic: false };
-/// Rights on the memory that messages come from.
-const OUTBOX: Access = Access { local_write: false, remote_write: false, remote_read: false, remote_atomic: false };
+const INBOX: Access = Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
+/// Rights on the memory that messages come from, and to which what is read comes back.
+const OUTBOX: Access = Access { local_write: true, remote_write: false, remote_read: false, remote_atomic: false };
 
 impl World {
     /// Lets every application act whose time has come.
@@ -94,6 +94,8 @@ impl World {
             let end = &mut self.flows[flow].sides[side];
             (end.outbox, end.inbox) = (Some(outbox), Some(inbox));
             end.fill_outbox(&mut self.hosts[end.host].memory);
+            let sides = &self.flows[flow].sides;
+            sides[side].fill_inbox(&sides[1 - side].plan, &mut self.hosts[sides[side].host].memory);
         }
     }
 

@@ -5,7 +5,10 @@
 
 use std::collections::VecDeque;
 
-use weft_proto::transport::{AppId, Completion, CompletionOp, Data, Keys, MemId, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
+use weft_proto::transport::work::MAX_INLINE;
+use weft_proto::transport::{
+    AppId, AtomicOp, Completion, CompletionOp, Data, Inline, Keys, MemId, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status,
+};
 use weft_proto::{Instant, Rng};
 
 use crate::memory::{Blocks, fill_pattern, find_difference};
@@ -29,6 +32,19 @@ pub enum Fault {
     LocalKey,
 }
 
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Deliver into a receive.
+    Send,
+    /// Write to the place that the message has at the peer.
+    Write,
+    /// Read from there.
+    Read,
+    /// Add 1 to the eight bytes there.
+    Add,
+}
+
 /// A message of the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
@@ -36,8 +52,12 @@ pub struct Message {
     pub id: u64,
     /// Length in bytes.
     pub len: u64,
-    /// WRITE, not SEND.
-    pub write: bool,
+    /// What is done with them.
+    pub kind: Kind,
+    /// It waits for the READs before it.
+    pub fence: bool,
+    /// Its bytes travel in the request.
+    pub inline: bool,
     /// Immediate data.
     pub imm: Option<u32>,
     /// The sender asks for a completion.
@@ -55,7 +75,12 @@ pub struct Message {
 impl Message {
     /// True if it takes up a receive.
     pub const fn consumes_receive(&self) -> bool {
-        !self.write || self.imm.is_some()
+        matches!(self.kind, Kind::Send) || self.imm.is_some()
+    }
+
+    /// True if bytes come back to where the message lies at its sender.
+    pub const fn comes_back(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Add)
     }
 
     const fn source_range(&self) -> std::ops::Range<usize> {
@@ -174,11 +199,19 @@ impl Side {
         self.plan.last().map_or(GAP, |message| message.source + message.len + GAP).try_into().unwrap_or(0)
     }
 
-    /// Puts the bytes of all messages in place.
+    /// Puts the bytes of all messages in place that it sends.
     pub fn fill_outbox(&self, memory: &mut Blocks) {
         let Some((mem, _)) = self.outbox else { return };
-        for message in &self.plan {
+        for message in self.plan.iter().filter(|message| !message.comes_back()) {
             fill_pattern(message.id, &mut memory.bytes_mut(mem)[message.source_range()]);
+        }
+    }
+
+    /// Puts the bytes in place that `plan`, the peer's, reads or changes here.
+    pub fn fill_inbox(&self, plan: &[Message], memory: &mut Blocks) {
+        let Some((mem, _)) = self.inbox else { return };
+        for message in plan.iter().filter(|message| message.comes_back()) {
+            fill_pattern(message.id, &mut memory.bytes_mut(mem)[message.target_range()]);
         }
     }
 
@@ -215,15 +248,20 @@ impl Flow {
         let message = self.sides[side].plan[index];
         let lkey = self.sides[side].outbox.map_or(0, |(_, keys)| keys.lkey) ^ u32::from(message.fault == Fault::LocalKey);
         let rkey = self.sides[1 - side].inbox.map_or(0, |(_, keys)| keys.rkey) ^ u32::from(message.fault == Fault::RemoteKey);
-        let op = if message.write { SendOp::Write { remote_addr: BASE + message.target, rkey } } else { SendOp::Send };
+        let remote_addr = BASE + message.target;
+        let op = match message.kind {
+            Kind::Send => SendOp::Send,
+            Kind::Write => SendOp::Write { remote_addr, rkey },
+            Kind::Read => SendOp::Read { remote_addr, rkey },
+            Kind::Add => SendOp::Atomic { remote_addr, rkey, op: AtomicOp::FetchAdd { add: 1 } },
+        };
+        let list = Data::List(pieces(BASE + message.source, message.len, lkey, message.id));
         SendWork {
-            wr_id: message.id | SEND_BIT,
-            op,
             imm: message.imm,
             signaled: message.signaled,
             solicited: message.solicited,
-            fence: false,
-            local: Data::List(pieces(BASE + message.source, message.len, lkey, message.id)),
+            fence: message.fence,
+            ..SendWork::new(message.id | SEND_BIT, op, if message.inline { inline(&message) } else { list })
         }
     }
 
@@ -233,7 +271,7 @@ impl Flow {
         let lkey = self.sides[side].inbox.map_or(0, |(_, keys)| keys.lkey);
         let len = if message.fault == Fault::ShortReceive { message.len / 2 } else { message.len };
         // A WRITE with immediate has its own place; its receive needs no memory.
-        let local = if message.write { SgList::EMPTY } else { pieces(BASE + message.target, len, lkey, !message.id) };
+        let local = if message.kind == Kind::Write { SgList::EMPTY } else { pieces(BASE + message.target, len, lkey, !message.id) };
         Some(RecvWork { wr_id: self.recv_id(side, index), local })
     }
 
@@ -261,11 +299,10 @@ impl Flow {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&mut self, side: usize, completion: &Completion, memories: [&mut Blocks; 2]) -> Result<(), String> {
-        match completion.op {
-            CompletionOp::Send | CompletionOp::Write if completion.wr_id & SEND_BIT != 0 => self.check_send(side, completion, memories),
-            CompletionOp::Send | CompletionOp::Write => Err(String::from("a receive completed as a send")),
-            CompletionOp::Read | CompletionOp::Atomic | CompletionOp::LocalInvalidate => Err(String::from("nobody asked for that")),
-            CompletionOp::Recv | CompletionOp::RecvWriteImm => self.check_receive(side, completion, memories),
+        match (completion.op.is_receive(), completion.wr_id & SEND_BIT != 0) {
+            (true, _) => self.check_receive(side, completion, memories),
+            (false, true) => self.check_send(side, completion, memories),
+            (false, false) => Err(String::from("a receive completed as a send")),
         }
     }
 
@@ -285,7 +322,12 @@ impl Flow {
     }
 
     fn end_send(&mut self, side: usize, message: &Message, completion: &Completion, memories: &mut [&mut Blocks; 2]) -> Result<(), String> {
-        let op = if message.write { CompletionOp::Write } else { CompletionOp::Send };
+        let op = match message.kind {
+            Kind::Send => CompletionOp::Send,
+            Kind::Write => CompletionOp::Write,
+            Kind::Read => CompletionOp::Read,
+            Kind::Add => CompletionOp::Atomic,
+        };
         ensure(completion.op == op && u64::from(completion.byte_len) == message.len, "wrong operation or length")?;
         if completion.status == Status::Success {
             ensure(!self.sides[side].send_failed, "success after a failure")?;
@@ -293,6 +335,11 @@ impl Flow {
             return self.succeed(side, message, memories);
         }
         self.sides[side].send_failed = true;
+        if message.comes_back() {
+            // The application may use the bytes for something else now.
+            let place = self.sides[side].outbox;
+            memories.iter_mut().nth(side).zip(place).into_iter().for_each(|(memory, (mem, _))| memory.seal(mem, message.source_range()));
+        }
         if completion.status != Status::Flushed {
             let first = !std::mem::replace(&mut self.sides[side].send_blamed, true);
             ensure(first, "only one request is at fault, the others are flushed")?;
@@ -309,11 +356,16 @@ impl Flow {
             let before = self.consuming(side).take_while(|other| other.id != message.id).count();
             ensure(peer.received > before, "the sender knows of a success before the receiver does")?;
         }
-        let Some((mem, _)) = peer.inbox else { return Ok(()) };
-        if message.write && !peer.forsaken {
-            delivered(message, mem, memories[1 - side])?;
+        let (Some((outbox, _)), Some((inbox, _))) = (self.sides[side].outbox, peer.inbox) else { return Ok(()) };
+        match message.kind {
+            Kind::Write if !peer.forsaken => delivered(message, inbox, memories[1 - side]),
+            Kind::Read => came_back(message, outbox, memories[side]),
+            Kind::Add => {
+                came_back(message, outbox, memories[side])?;
+                if peer.forsaken { Ok(()) } else { added(message, inbox, memories[1 - side]) }
+            }
+            Kind::Send | Kind::Write => Ok(()),
         }
-        Ok(())
     }
 
     fn check_receive(&mut self, side: usize, completion: &Completion, memories: [&mut Blocks; 2]) -> Result<(), String> {
@@ -325,13 +377,13 @@ impl Flow {
         if completion.status != Status::Success {
             self.sides[side].receive_failed = true;
             // The application may use the bytes for something else now.
-            if !message.write {
+            if message.kind == Kind::Send {
                 memories.into_iter().nth(side).into_iter().for_each(|memory| memory.seal(mem, message.target_range()));
             }
             return ensure(completion.status == Status::Flushed, "receives are flushed, not failed");
         }
         ensure(!self.sides[side].receive_failed, "a receive succeeded after one was flushed")?;
-        let op = if message.write { CompletionOp::RecvWriteImm } else { CompletionOp::Recv };
+        let op = if message.kind == Kind::Write { CompletionOp::RecvWriteImm } else { CompletionOp::Recv };
         ensure(completion.op == op, "wrong operation")?;
         let told = (u64::from(completion.byte_len), completion.imm, completion.solicited);
         ensure(told == (message.len, message.imm, message.solicited), "wrong length, immediate or solicited flag")?;
@@ -364,6 +416,33 @@ fn delivered(message: &Message, mem: MemId, memory: &mut Blocks) -> Result<(), S
     }
     memory.seal(mem, message.target_range());
     Ok(())
+}
+
+/// What was read lies at its sender, and stays.
+fn came_back(message: &Message, mem: MemId, memory: &mut Blocks) -> Result<(), String> {
+    if let Some(at) = find_difference(message.id, &memory.bytes(mem)[message.source_range()]) {
+        return Err(format!("byte {at} of what {message:?} brought back is wrong"));
+    }
+    memory.seal(mem, message.source_range());
+    Ok(())
+}
+
+/// The number at the peer grew by exactly one, and nobody changes it again.
+fn added(message: &Message, mem: MemId, memory: &mut Blocks) -> Result<(), String> {
+    let mut before = [0; 8];
+    fill_pattern(message.id, &mut before);
+    let after = u64::from_ne_bytes(before).wrapping_add(1).to_ne_bytes();
+    ensure(memory.bytes(mem)[message.target_range()] == after, "an atomic was not applied exactly once")?;
+    memory.seal(mem, message.target_range());
+    Ok(())
+}
+
+/// The bytes of a short message, to travel in its request.
+fn inline(message: &Message) -> Data {
+    let mut bytes = [0; MAX_INLINE];
+    let len = usize::try_from(message.len).unwrap_or(0).min(MAX_INLINE);
+    fill_pattern(message.id, &mut bytes[..len]);
+    Inline::new(&bytes[..len]).map_or(Data::EMPTY, Data::Inline)
 }
 
 fn ensure(holds: bool, otherwise: &str) -> Result<(), String> {
@@ -400,36 +479,48 @@ fn draw_plan(base: u64, scenario: &Scenario, rng: &mut Rng, proof: bool) -> Vec<
         message.signaled |= index + 1 == count;
         message.fault = if proof { Fault::None } else { message.fault };
         (message.source, message.target) = (at, at);
-        at += message.len + GAP;
+        // Atomics need an address that is a multiple of eight.
+        at = (at + message.len + GAP).next_multiple_of(8);
         plan.push(message);
     }
     plan
 }
 
 fn draw_message(id: u64, scenario: &Scenario, rng: &mut Rng) -> Message {
-    let len = match rng.below(4) {
-        0 => 0,
-        1 => rng.below(64),
+    let kind = one_of(rng, &[Kind::Send, Kind::Send, Kind::Write, Kind::Write, Kind::Read, Kind::Add]);
+    let len = match (kind, rng.below(4)) {
+        (Kind::Add, _) => 8,
+        (_, 0) => 0,
+        (_, 1) => rng.below(64),
         _ => rng.below(scenario.message_max + 1),
     };
-    let write = rng.below(2) == 0;
-    let faulty = scenario.faulty_one_in > 0 && rng.below(scenario.faulty_one_in) == 0 && len > 1;
-    let kind = rng.below(2);
-    let fault = match (faulty, write, kind) {
-        (false, ..) => Fault::None,
-        (true, _, 0) => Fault::LocalKey,
-        (true, true, _) => Fault::RemoteKey,
-        (true, false, _) => Fault::ShortReceive,
-    };
-    Message {
+    let fault = draw_fault(kind, len, scenario, rng);
+    let message = Message {
         id,
         len,
-        write,
+        kind,
+        fence: rng.below(8) == 0,
+        inline: false,
         imm: (rng.below(3) == 0).then(|| rng.next_u32()),
         signaled: rng.below(4) != 0,
-        solicited: (!write) && rng.below(4) == 0,
+        solicited: kind == Kind::Send && rng.below(4) == 0,
         fault,
         source: 0,
         target: 0,
+    };
+    if message.comes_back() {
+        return Message { imm: None, ..message };
+    }
+    Message { inline: len <= MAX_INLINE as u64 && fault != Fault::LocalKey && rng.below(2) == 0, ..message }
+}
+
+fn draw_fault(kind: Kind, len: u64, scenario: &Scenario, rng: &mut Rng) -> Fault {
+    if scenario.faulty_one_in == 0 || rng.below(scenario.faulty_one_in) != 0 || len <= 1 {
+        return Fault::None;
+    }
+    match (kind, rng.below(2)) {
+        (_, 0) => Fault::LocalKey,
+        (Kind::Send, _) => Fault::ShortReceive,
+        _ => Fault::RemoteKey,
     }
 }

@@ -28,14 +28,14 @@ pub fn repair_checksum(frame: &[u8]) -> Vec<u8> {
 use weft_config::Config;
 use weft_config::control::{LineBuffer, parse_request};
 use weft_proto::switch::{Impairment, PortConfig, PortRole, Switch, SwitchConfig};
-use weft_proto::transport::{QpNum, Recovery};
+use weft_proto::transport::{AtomicOp, QpNum, Recovery};
 use weft_proto::wire::StopMessage;
 use weft_proto::{Duration, Instant, Pool, PortId, Rng};
 use weft_verbs::layout::SendEntry;
 use weft_verbs::ring::{Consumer, ring_len};
 use weft_verbs::shm::Block;
 
-use crate::pair::{Fate, Pair, pattern, send, sges, write};
+use crate::pair::{Fate, Pair, atomic, pattern, read, send, sges, write};
 
 /// A fuzz target: its name, which is also that of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -61,6 +61,8 @@ pub fn busy_pair() -> (Pair, [QpNum; 2]) {
         pair.receive(1, qps[1], i, sges(remote, 0, 1000));
         pair.post(0, qps[0], send(10 + i, sges(local, 0, 900)));
         pair.post(0, qps[0], write(20 + i, sges(local, 0, 4000), 0, remote.rkey));
+        pair.post(0, qps[0], read(30 + i, sges(local, 0, 3000), 8, remote.rkey));
+        pair.post(0, qps[0], atomic(40 + i, sges(local, 8 * i, 8), 8 * i, remote.rkey, AtomicOp::FetchAdd { add: 1 }));
     }
     (pair, qps)
 }
@@ -108,7 +110,7 @@ pub fn transport_frame(data: &[u8]) {
         }
     }
     pair.run(Duration::from_millis(20), |_| Fate::Pass);
-    // 8 requests and 4 receives were posted; whatever came, each ends at most once.
+    // 16 requests and 4 receives were posted; whatever came, each ends at most once.
     let mut told: Vec<_> = pair.completions.concat().iter().map(|c| (c.qp, c.wr_id)).collect();
     let count = told.len();
     told.sort_unstable();
@@ -123,10 +125,10 @@ pub fn connection_message(data: &[u8]) {
         let mut frame = Vec::new();
         frame.extend_from_slice(&crate::pair::mac(1).0);
         frame.extend_from_slice(&crate::pair::mac(usize::from(steer & 1) * 2).0);
-        frame.extend_from_slice(&[0x88, 0xb5, 0x57, 0x46, 1, 0]);
+        frame.extend_from_slice(&[0x88, 0xb5, 0x57, 0x46, 2, 0]);
         let len = u16::try_from(12 + 8 + message.len() + 4).unwrap_or(u16::MAX);
         frame.extend_from_slice(&len.to_be_bytes());
-        frame.extend_from_slice(&[0, 0, 0x64, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0]);
+        frame.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0x64, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0]);
         frame.extend_from_slice(&[0x80, 1, 0, 0, 0, 0, 0, 1]);
         frame.extend_from_slice(message);
         frame.extend_from_slice(&[0; 4]);

@@ -150,13 +150,14 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         connect_retries: 12,
         max_qps: 64,
         max_regions: 64,
+        max_reads: one_of(rng, &[1, 2, 16]),
         ..EndpointConfig::new(MacAddr::ZERO)
     }
 }
 
-/// One of the three recovery modes.
+/// One of the recovery modes.
 pub fn draw_recovery(rng: &mut Rng) -> Recovery {
-    one_of(rng, &[Recovery::Irn, Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN])
+    one_of(rng, &[Recovery::Irn, Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN])
 }
 
 /// A generator whose owner, if it draws 64 bits for itself, then 32 for a queue pair and 16 for a tag, draws a starting

@@ -407,3 +407,42 @@ fn reads_and_writes_both_ways_at_once_do_not_wait_for_each_other() {
         }
     }
 }
+
+#[test]
+fn a_read_whose_peer_dies_before_it_answers_is_given_up_in_bounded_time() {
+    let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
+    let (_, local) = pair.region(0, &[0; 16]);
+    let (_, remote) = pair.region(1, &[0; 16]);
+    pair.post(0, a, read(1, sges(local, 0, 8), 0, remote.rkey));
+    // Nothing may overtake the READ, not even a sign of life by its place in the queue.
+    pair.post(0, a, SendWork { fence: true, ..write(2, sges(local, 0, 8), 8, remote.rkey) });
+    let mut acknowledged = false;
+    pair.run(Duration::from_secs(3), |seen| {
+        let dead = acknowledged;
+        acknowledged |= seen.is_ack();
+        if dead && seen.from == 1 || seen.response().is_some() { Fate::Drop } else { Fate::Pass }
+    });
+    assert!(acknowledged, "the request arrived");
+    assert_eq!(statuses(&pair, 0), [(1, Status::RetryExceeded), (2, Status::Flushed)]);
+}
+
+#[test]
+fn what_lies_behind_an_atomic_that_is_refused_in_its_turn_is_not_acknowledged() {
+    let (mut pair, [a, b]) = Pair::connected(Recovery::Irn);
+    let (_, local) = pair.region(0, &[0; 64]);
+    let (_, counter) = pair.region(1, &[0; 8]);
+    let (_, inbox) = pair.region(1, &[0; 64]);
+    for i in 0..2 {
+        pair.receive(1, b, i, sges(inbox, 8 * i, 8));
+    }
+    pair.post(0, a, send(1, sges(local, 0, 8)));
+    pair.post(0, a, atomic(2, sges(local, 8, 8), 0, counter.rkey, ADD));
+    pair.post(0, a, send(3, sges(local, 0, 8)));
+    // The first message comes late: the others wait, the atomic with a key that was good when it arrived.
+    let mut first = true;
+    pair.run(Duration::from_micros(8), |_| if std::mem::take(&mut first) { Fate::Hold(Duration::from_micros(20)) } else { Fate::Pass });
+    pair.hosts[1].deregister(APP, counter.rkey).expect("a region");
+    pair.settle();
+    assert_eq!(statuses(&pair, 1), [(0, Status::Success), (1, Status::Flushed)]);
+    assert_eq!(statuses(&pair, 0), [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::Flushed)]);
+}

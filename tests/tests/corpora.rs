@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use weft_proto::transport::{Access, CqId, QpNum, RequestId};
+use weft_proto::wire::connection::CONNECTION_VERSION as VERSION;
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::fuzz::{TARGETS, busy_frames, busy_pair, record};
 use weft_tests::pair::Fate;
@@ -45,7 +46,7 @@ fn every_file_of_every_corpus_passes_its_target() {
 #[test]
 fn the_frames_of_the_corpus_still_reach_the_queue_pairs_they_were_made_for() {
     let dialogue = std::fs::read(folder("transport_frame").join("dialogue")).unwrap();
-    let now: Vec<u8> = busy_frames().iter().take(24).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
+    let now: Vec<u8> = busy_frames().iter().take(48).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
     assert!(dialogue == now, "tags, keys or the wire format have changed: write the corpus anew");
     let (mut pair, _) = busy_pair();
     for (host, frame) in busy_frames() {
@@ -113,17 +114,17 @@ fn write_seeds() {
         std::fs::write(folder(target).join(name), data).unwrap();
     };
     let frames = busy_frames();
-    let whole: Vec<u8> = frames.iter().take(24).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
+    let whole: Vec<u8> = frames.iter().take(48).flat_map(|(host, frame)| record(2 | u8::try_from(*host).unwrap(), frame)).collect();
     write("transport_frame", "dialogue", &whole);
-    for (number, (host, frame)) in frames.iter().enumerate().filter(|(number, _)| number % 5 == 0).take(8) {
+    for (number, (host, frame)) in frames.iter().enumerate().filter(|(number, _)| number % 3 == 0).take(16) {
         write("transport_frame", &format!("frame_{number}"), &record(2 | u8::try_from(*host).unwrap(), frame));
     }
     write("transport_frame", "broken_checksum", &record(0, &[0; 60]));
     for kind in 1..=6 {
-        write("connection_message", &format!("kind_{kind}"), &record(1, &connection_message(kind, 1)));
+        write("connection_message", &format!("kind_{kind}"), &record(1, &connection_message(kind, VERSION)));
     }
-    write("connection_message", "other_version", &record(1, &connection_message(1, 2)));
-    let dialogue: Vec<u8> = [1, 3, 5, 1].into_iter().flat_map(|kind| record(1, &connection_message(kind, 1))).collect();
+    write("connection_message", "other_version", &record(1, &connection_message(1, VERSION + 1)));
+    let dialogue: Vec<u8> = [1, 3, 5, 1].into_iter().flat_map(|kind| record(1, &connection_message(kind, VERSION))).collect();
     write("connection_message", "dialogue", &dialogue);
     write("stop_packet", "stop", &[&[0x03, 9, 8][..], &[0; 43]].concat());
     write("stop_packet", "cancel", &[&[0xf0][..], &[0; 45]].concat());

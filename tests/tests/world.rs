@@ -15,6 +15,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (376, "a queue pair that had been disconnected still took writes"),
     (364, "time spent behind a gap was taken for a round trip, so time-outs grew without need"),
     (17_745_107_007_127_591_727, "all buffers in delay lines: the host waits and does not spin"),
+    (7_873_742_951_355_651_242, "a READ waited for ever for a peer that was gone"),
+    (6_665_614_472_652_993_189, "a READ waited for ever for a peer that was gone"),
+    (12_015_435_609_500_755_761, "a READ waited for ever for a peer that was gone"),
+    (16_125_098_289_757_743_264, "what lay behind a refused atomic was acknowledged with the last word"),
 ];
 
 /// Runs a world and turns every way of failing into one text with all that is needed to look at it again.

@@ -14,6 +14,14 @@ pub(super) struct Inbound {
     keeps_early: bool,
 }
 
+/// What happens in order while a packet stream moves on.
+pub(super) trait Turns<E> {
+    /// The packet at which something happens next, if it has arrived.
+    fn next(&self) -> Option<Psn>;
+    /// Everything before that packet is here.
+    fn run(&mut self) -> Result<(), E>;
+}
+
 /// An acknowledgement to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -53,6 +61,34 @@ impl Inbound {
         let urgent = base.ack_request || opens_gap || advance.packets > 1;
         self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
         advance
+    }
+
+    /// The same in steps: `turn` is asked for the next packet at which something happens in order, and carries it out
+    /// once everything before it is here. If that fails, the in-order point stays before it.
+    pub(super) fn accept_in_turns<E>(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        base: &Base,
+        mark: Mark,
+        mut turn: impl Turns<E>,
+    ) -> (Advance, Result<(), E>) {
+        let opens_gap = self.receiver.opens_gap(base.psn);
+        self.receiver.insert(base.psn, mark);
+        let mut advance = Advance::default();
+        let result = loop {
+            let barrier = turn.next();
+            advance = advance.and(self.receiver.step(barrier));
+            if barrier != Some(self.receiver.expected()) {
+                break Ok(());
+            }
+            if let Err(error) = turn.run() {
+                break Err(error);
+            }
+        };
+        let urgent = base.ack_request || opens_gap || advance.packets > 1;
+        self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
+        (advance, result)
     }
 
     /// Time has passed.

@@ -6,6 +6,7 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `ring` | queues that grow, with entries found by position |
 //! | `reads` | READs and atomics that we asked for |
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
@@ -31,6 +32,7 @@ pub mod region;
 mod requester;
 mod responder;
 mod responses;
+mod ring;
 mod timers;
 pub mod work;
 
@@ -123,7 +125,7 @@ pub struct EndpointConfig {
     pub connect_retries: u8,
     /// A peer that something is wanted from is given up after this time without a sign of life, even if retries are left;
     /// the retries may give it up earlier. So a request fails at most this long after it was posted or the peer was last
-    /// heard, and a dead peer of an idle connection is noticed within `keepalive` + `peer_timeout`.
+    /// heard, and a dead peer of an idle connection is noticed within `keepalive` + `peer_timeout`. Above `keepalive`.
     pub peer_timeout: Duration,
     /// VLANs that each queue pair spreads its packets over; [`Paths::OFF`] = none.
     pub paths: Paths,

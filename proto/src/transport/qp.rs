@@ -12,7 +12,7 @@ use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
 use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target};
 use crate::transport::responses::ResponsePlan;
-use crate::transport::work::{Completion, Data, MAX_MESSAGE, SendOp, SendWork, Status};
+use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
 use crate::wire::packet::{Ack, Base, Body};
@@ -138,7 +138,7 @@ impl QueuePair {
 
     /// Requests and receives outstanding.
     pub(super) const fn outstanding(&self) -> (u32, u32) {
-        (self.send_queue.posted(), self.recv_queue.len())
+        (self.send_queue.len(), self.recv_queue.len())
     }
 
     pub(super) const fn send_queue_is_full(&self) -> bool {
@@ -172,12 +172,13 @@ impl QueuePair {
 
     pub(super) fn post_send(&mut self, now: Instant, work: SendWork, len: u32) {
         self.begin_waiting(now);
-        self.send_queue.push(work, len, false);
+        self.send_queue.push(work, len);
     }
 
     /// With the first request outstanding begins the wait for the peer.
     fn begin_waiting(&mut self, now: Instant) {
-        if let Some(link) = self.link.as_mut().filter(|_| self.send_queue.len() == 0) {
+        let began = self.link.as_ref().is_some_and(|link| self.waits_for_peer(link));
+        if let Some(link) = self.link.as_mut().filter(|_| !began) {
             link.begin_waiting(now);
         }
     }
@@ -193,9 +194,7 @@ impl QueuePair {
         loop {
             let status = if self.send_queue.oldest() == at_fault { failure.status } else { Status::Flushed };
             let Some(slot) = self.send_queue.pop() else { break };
-            if !slot.internal {
-                completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, status)));
-            }
+            completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, status)));
         }
         while let Some(slot) = self.recv_queue.pop() {
             completions.push_back((self.owner, self.init.recv_cq, self.recv_completion(&slot, Status::Flushed)));
@@ -249,16 +248,17 @@ impl QueuePair {
         link.note_arrival(now, base);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
-            Outcome::Taken { completions: count, messages, early } => {
-                self.count_taken(body, messages, early);
-                self.complete_receives(count, completions);
+            Outcome::Taken { advance, early } => {
+                self.count_taken(body, advance.messages, early);
+                self.complete_receives(advance.completions, completions);
                 Ok(())
             }
             Outcome::Dropped(reason) => {
                 self.counters.duplicates_received += u64::from(reason == DropReason::Duplicate);
                 Err(reason)
             }
-            Outcome::Fatal(code) => {
+            Outcome::Fatal { code, advance } => {
+                self.complete_receives(advance.completions, completions);
                 self.fail(Failure::FLUSH, completions);
                 self.fault = Some(status_of(code));
                 Err(DropReason::AccessRefused)
@@ -313,9 +313,6 @@ impl QueuePair {
     }
 
     fn complete_send(&mut self, slot: &SendSlot, completions: &mut Completions) {
-        if slot.internal {
-            return;
-        }
         self.counters.messages_sent += 1;
         if slot.work.signaled {
             completions.push_back((self.owner, self.init.send_cq, self.send_completion(slot, Status::Success)));
@@ -396,30 +393,36 @@ impl QueuePair {
         None
     }
 
+    /// True if something is wanted from the peer: requests, or a sign of life.
+    fn waits_for_peer(&self, link: &Link) -> bool {
+        self.send_queue.len() > 0 || !link.requester.is_idle()
+    }
+
     /// When a peer that something is wanted from is given up, however many retries are left. While it is not ready it
     /// is not asked, so that its silence says nothing.
     fn silence_deadline(&self, config: &EndpointConfig) -> Option<Instant> {
-        let link = self.link.as_ref()?;
-        let waits = self.state == QpState::ReadyToSend && self.send_queue.len() > 0 && !link.requester.waits_for_receiver();
+        let link = self.link.as_ref().filter(|_| self.state == QpState::ReadyToSend)?;
+        let waits = self.waits_for_peer(link) && !link.requester.waits_for_receiver();
         waits.then(|| link.silent_since() + config.peer_timeout)
     }
 
-    /// Asks an idle peer for a sign of life: a write of nothing, which is acknowledged, retried and given up like any other request.
+    /// Asks a silent peer for a sign of life.
     fn keep_alive(&mut self, now: Instant) {
         if self.keepalive_deadline().is_none_or(|at| at > now) {
             return;
         }
         self.begin_waiting(now);
-        let op = SendOp::Write { remote_addr: 0, rkey: 0 };
-        let work = SendWork { signaled: false, ..SendWork::new(0, op, Data::EMPTY) };
-        self.send_queue.push(work, 0, true);
-        self.counters.keepalives_sent += 1;
+        if let Some(link) = &mut self.link {
+            link.requester.ask_for_life();
+            self.counters.keepalives_sent += 1;
+        }
     }
 
-    /// Requests in flight have their own time-out; the peer's silence matters when there are none.
+    /// Packets in flight have their own time-out; the peer's silence matters when there are none. That is also so while
+    /// a READ waits for its answer: then it is the peer that has the time-out, as long as it lives.
     fn keepalive_deadline(&self) -> Option<Instant> {
         let link = self.link.as_ref()?;
-        let idle = self.state == QpState::ReadyToSend && self.send_queue.len() == 0;
+        let idle = self.state == QpState::ReadyToSend && link.requester.is_idle();
         idle.then(|| link.keepalive_deadline())
     }
 
@@ -430,7 +433,7 @@ impl QueuePair {
         if self.state == QpState::Error {
             return ack;
         }
-        let peer = self.silence_deadline(config).or_else(|| self.keepalive_deadline());
+        let peer = earliest(self.silence_deadline(config), self.keepalive_deadline());
         earliest(earliest(ack, link.deadline()), peer)
     }
 

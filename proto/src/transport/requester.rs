@@ -1,13 +1,13 @@
 //! The requester: work requests to packets.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
+use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, Data, SendOp, SendWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::Position;
@@ -18,8 +18,6 @@ use crate::wire::packet::{Base, Body, Tail};
 pub(super) struct SendSlot {
     pub(super) work: SendWork,
     pub(super) len: u32,
-    /// Asked for by the queue pair itself (a sign of life): completes silently.
-    pub(super) internal: bool,
     first: Psn,
     packets: u32,
     packets_sent: u32,
@@ -31,13 +29,18 @@ pub(super) struct SendSlot {
 const EMPTY: SendSlot = SendSlot {
     work: SendWork::new(0, SendOp::Send, Data::EMPTY),
     len: 0,
-    internal: false,
     first: Psn::new(0),
     packets: 0,
     packets_sent: 0,
     recv_sn: 0,
     read_sn: 0,
 };
+
+impl Default for SendSlot {
+    fn default() -> Self {
+        EMPTY
+    }
+}
 
 impl SendSlot {
     pub(super) const fn completion_op(&self) -> CompletionOp {
@@ -74,98 +77,71 @@ impl SendSlot {
     }
 }
 
-/// The send queue: a ring of posted requests, oldest at `head`; those from `cursor` on still have packets to send.
+/// The send queue: a ring of posted requests; those from `cursor` on still have packets to send.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    slots: Box<[SendSlot]>,
+    slots: Ring<SendSlot>,
     depth: u32,
-    head: u32,
     cursor: u32,
-    tail: u32,
-    /// Signs of life among the requests.
-    internal: u32,
 }
 
 impl SendQueue {
-    /// Room for `depth` requests and one sign of life.
-    pub(super) fn new(depth: u32) -> Self {
-        Self {
-            slots: vec![EMPTY; (depth as usize + 1).next_power_of_two()].into_boxed_slice(),
-            depth,
-            head: 0,
-            cursor: 0,
-            tail: 0,
-            internal: 0,
-        }
+    /// Room for `depth` requests.
+    pub(super) const fn new(depth: u32) -> Self {
+        Self { slots: Ring::new(0), depth, cursor: 0 }
     }
 
+    /// The request at a position, which has one.
     pub(super) fn slot(&self, position: u32) -> &SendSlot {
-        &self.slots[position as usize & (self.slots.len() - 1)]
-    }
-
-    fn slot_mut(&mut self, position: u32) -> &mut SendSlot {
-        let mask = self.slots.len() - 1;
-        &mut self.slots[position as usize & mask]
+        self.slots.get(position).unwrap_or(&EMPTY)
     }
 
     /// Requests posted and not completed.
     pub(super) const fn len(&self) -> u32 {
-        self.tail.wrapping_sub(self.head)
+        self.slots.len()
     }
 
-    /// Of these, the application's.
-    pub(super) const fn posted(&self) -> u32 {
-        self.len() - self.internal
-    }
-
-    /// True if no further request of the application fits.
+    /// True if no further request fits.
     pub(super) const fn is_full(&self) -> bool {
-        self.posted() >= self.depth
+        self.len() >= self.depth
     }
 
     /// Position of the oldest request.
     pub(super) const fn oldest(&self) -> u32 {
-        self.head
+        self.slots.head()
     }
 
     /// Position of the newest request.
     pub(super) const fn newest(&self) -> u32 {
-        self.tail.wrapping_sub(1)
+        self.slots.tail().wrapping_sub(1)
     }
 
     /// True if requests wait for their first or next packet.
     pub(super) const fn has_unsent(&self) -> bool {
-        self.cursor != self.tail
+        self.cursor != self.slots.tail()
     }
 
     /// Queues a request of `len` bytes. The caller has checked that it fits.
-    pub(super) fn push(&mut self, work: SendWork, len: u32, internal: bool) {
-        self.internal += u32::from(internal);
-        let tail = self.tail;
-        *self.slot_mut(tail) = SendSlot { work, len, internal, ..EMPTY };
-        self.tail = tail.wrapping_add(1);
+    pub(super) fn push(&mut self, work: SendWork, len: u32) {
+        self.slots.push(SendSlot { work, len, ..EMPTY });
     }
 
     /// Takes out the oldest request, done or not.
     pub(super) fn pop(&mut self) -> Option<SendSlot> {
-        if self.head == self.tail {
-            return None;
-        }
-        let slot = *self.slot(self.head);
-        if self.cursor == self.head {
+        let at_cursor = self.cursor == self.slots.head();
+        let slot = self.slots.pop()?;
+        if at_cursor {
             self.cursor = self.cursor.wrapping_add(1);
         }
-        self.head = self.head.wrapping_add(1);
-        self.internal -= u32::from(slot.internal);
         Some(slot)
     }
 
     /// Takes out the oldest request if all its packets lie before `acknowledged`, and it is answered if it is a READ.
     pub(super) fn pop_done(&mut self, acknowledged: Psn, reads: Option<&Reads>) -> Option<SendSlot> {
-        if self.head == self.cursor {
+        if self.oldest() == self.cursor {
             return None;
         }
-        let slot = self.slot(self.head);
+        let slot = self.slot(self.oldest());
         let end = slot.first.plus(slot.packets);
         let answered = !slot.work.op.is_read() || reads.is_some_and(|reads| reads.is_done(slot.read_sn));
         if acknowledged.is_before(end) || !answered { None } else { self.pop() }
@@ -173,10 +149,10 @@ impl SendQueue {
 
     /// The key that the oldest request makes void, if that is what it does and it has its turn.
     pub(super) fn local_invalidate(&self) -> Option<u32> {
-        if self.head != self.cursor || !self.has_unsent() {
+        if self.oldest() != self.cursor || !self.has_unsent() {
             return None;
         }
-        match self.slot(self.head).work.op {
+        match self.slot(self.oldest()).work.op {
             SendOp::LocalInvalidate { key } => Some(key),
             _ => None,
         }
@@ -212,11 +188,13 @@ pub(super) struct Requester {
     /// The receiver was not ready: nothing is sent before this.
     rnr_until: Option<Instant>,
     rnr_retries: u8,
+    /// The peer is to be asked for a sign of life.
+    keepalive: bool,
 }
 
 impl Requester {
     pub(super) fn new(sender: Sender, payload: u32, reads_config: ReadsConfig) -> Self {
-        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0 }
+        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0, keepalive: false }
     }
 
     /// Decides what to send now, and how it looks.
@@ -224,15 +202,16 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
-        let pick = self.sender.pick(now, queue.has_unsent() && self.may_start(queue))?;
-        let (position, index) = self.locate(pick, queue);
-        let slot = queue.slot(position);
+        let keepalive = self.keepalive_may_start(queue);
+        let pick = self.sender.pick(now, keepalive || queue.has_unsent() && self.may_start(queue))?;
+        let (position, index) = self.locate(pick, keepalive, queue);
+        let Some(slot) = queue.slots.get(position) else { return Some(keepalive_plan(pick, position)) };
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
         let last = index + 1 == packets;
         let closing = self.sender.in_flight() + 1 >= self.sender.cap();
-        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position.wrapping_add(1) == queue.tail;
+        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position == queue.newest();
         Some(Plan {
             pick,
             body: self.body_of(pick, slot, Position::of(index, packets), offset, recv_sn),
@@ -270,9 +249,25 @@ impl Requester {
         }
     }
 
-    /// Which request, and which of its packets.
-    fn locate(&self, pick: Pick, queue: &SendQueue) -> (u32, u32) {
+    /// True if no packet is in flight and none is asked for yet.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sender.in_flight() == 0 && !self.keepalive
+    }
+
+    /// Asks the peer for a sign of life, unless something else does by then.
+    pub(super) const fn ask_for_life(&mut self) {
+        self.keepalive = true;
+    }
+
+    /// Whether the next packet asks for a sign of life: only between messages, and only if no other packet does.
+    fn keepalive_may_start(&self, queue: &SendQueue) -> bool {
+        self.keepalive && self.sender.in_flight() == 0 && queue.slot(queue.cursor).packets_sent == 0
+    }
+
+    /// Which request, and which of its packets. A sign of life belongs to no request: its position is one that none has.
+    fn locate(&self, pick: Pick, keepalive: bool, queue: &SendQueue) -> (u32, u32) {
         match pick {
+            Pick::New(_) if keepalive => (queue.cursor ^ 1 << 31, 0),
             Pick::New(_) => (queue.cursor, queue.slot(queue.cursor).packets_sent),
             Pick::Again { psn, .. } => {
                 let work = self.sender.work_of(psn);
@@ -284,9 +279,10 @@ impl Requester {
     /// The planned packet is built: state moves on only now.
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan, queue: &mut SendQueue) {
         self.sender.on_sent(now, plan.pick, plan.work);
+        self.keepalive = false;
         let Pick::New(psn) = plan.pick else { return };
         let payload = self.payload;
-        let slot = queue.slot_mut(plan.work);
+        let Some(slot) = queue.slots.get_mut(plan.work) else { return };
         if slot.packets_sent == 0 {
             slot.first = psn;
             slot.packets = slot.request_packets(payload);
@@ -375,6 +371,21 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+}
+
+/// A sign of life: a WRITE of nothing, which is acknowledged, retried and given up like any other packet.
+const fn keepalive_plan(pick: Pick, position: u32) -> Plan {
+    Plan {
+        pick,
+        body: Body::Write { position: Position::Only, va: 0, rkey: 0, length: 0, imm: None, payload: &[] },
+        payload_len: 0,
+        solicited: false,
+        ack_request: true,
+        data: Data::EMPTY,
+        offset: 0,
+        work: position,
+        recv_sn: 0,
     }
 }
 

@@ -4,14 +4,14 @@
 //! not reported either: the packet is dropped as if it had been lost, comes again, and is refused in order.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::drops::DropReason;
 use crate::time::Instant;
 use crate::transport::inbound::Inbound;
-use crate::transport::irn::{Arrival, Mark};
+use crate::transport::irn::{Advance, Arrival, Mark};
 use crate::transport::region::{Memory, Regions, Right};
-use crate::transport::responses::{Responses, ResponsesConfig};
+use crate::transport::responses::{Execution, Responses, ResponsesConfig};
+use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
 use crate::wire::headers::NakCode;
@@ -42,20 +42,18 @@ impl RecvSlot {
 /// The receive queue: a ring of posted receives. Positions are receive sequence numbers (the paper's `recv_WQE_SN`).
 #[derive(Debug)]
 pub(super) struct RecvQueue {
-    slots: Box<[RecvSlot]>,
+    slots: Ring<RecvSlot>,
     depth: u32,
-    head: u32,
-    tail: u32,
 }
 
 impl RecvQueue {
-    pub(super) fn new(depth: u32) -> Self {
-        Self { slots: vec![RecvSlot::default(); (depth.max(1) as usize).next_power_of_two()].into_boxed_slice(), depth, head: 0, tail: 0 }
+    pub(super) const fn new(depth: u32) -> Self {
+        Self { slots: Ring::new(0), depth }
     }
 
     /// Receives posted and not completed.
     pub(super) const fn len(&self) -> u32 {
-        self.tail.wrapping_sub(self.head)
+        self.slots.len()
     }
 
     /// True if no further receive fits.
@@ -65,31 +63,22 @@ impl RecvQueue {
 
     /// Posts a receive. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: RecvWork) {
-        let mask = self.slots.len() - 1;
-        self.slots[self.tail as usize & mask] = RecvSlot { work, ..RecvSlot::default() };
-        self.tail = self.tail.wrapping_add(1);
+        self.slots.push(RecvSlot { work, ..RecvSlot::default() });
     }
 
     /// Takes out the oldest receive.
     pub(super) fn pop(&mut self) -> Option<RecvSlot> {
-        if self.head == self.tail {
-            return None;
-        }
-        let slot = self.slots[self.head as usize & (self.slots.len() - 1)];
-        self.head = self.head.wrapping_add(1);
-        Some(slot)
+        self.slots.pop()
     }
 
     /// True if this is the receive that the next message in order takes, posted or not.
     const fn is_next(&self, recv_sn: u32) -> bool {
-        recv_sn == self.head
+        recv_sn == self.slots.head()
     }
 
     /// The receive with this sequence number, if it is posted and open.
     fn at(&mut self, recv_sn: u32) -> Option<&mut RecvSlot> {
-        let ahead = recv_sn.wrapping_sub(self.head);
-        let mask = self.slots.len() - 1;
-        (ahead < self.len()).then(|| &mut self.slots[recv_sn as usize & mask])
+        self.slots.get_mut(recv_sn)
     }
 }
 
@@ -105,12 +94,12 @@ pub(super) enum Refused {
 /// What became of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Placed; so many receives are complete, in order.
-    Taken { completions: u32, messages: u32, early: bool },
+    /// Placed; the in-order point moved over so much.
+    Taken { advance: Advance, early: bool },
     /// It went no further.
     Dropped(DropReason),
-    /// The next packet in order is at fault: the queue pair fails.
-    Fatal(NakCode),
+    /// The next packet in order is at fault: the queue pair fails, after what came before it.
+    Fatal { code: NakCode, advance: Advance },
 }
 
 /// The receiving half of a connected queue pair.
@@ -166,14 +155,20 @@ impl Responder {
     }
 
     fn take<M: Memory>(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark, target: Target<'_, M>) -> Outcome {
-        let advance = self.inbound.accept(now, arrival, base, mark);
-        if let Some(responses) = &mut self.responses
-            && advance.messages > 0
-            && let Err(code) = responses.execute(self.inbound.expected(), target.owner, target.regions, target.memory)
-        {
-            return self.refuse(Arrival::Expected, Refused::Fatal(code));
+        let (advance, result) = match self.responses.as_deref_mut() {
+            Some(responses) if responses.has_waiting() => {
+                let turns = Execution { responses, owner: target.owner, regions: target.regions, memory: target.memory };
+                self.inbound.accept_in_turns(now, arrival, base, mark, turns)
+            }
+            _ => (self.inbound.accept(now, arrival, base, mark), Ok(())),
+        };
+        match result {
+            Ok(()) => Outcome::Taken { advance, early: arrival == Arrival::Early },
+            Err(code) => {
+                self.refuse(Arrival::Expected, Refused::Fatal(code));
+                Outcome::Fatal { code, advance }
+            }
         }
-        Outcome::Taken { completions: advance.completions, messages: advance.messages, early: arrival == Arrival::Early }
     }
 
     /// Memory that the peer reads is gone: a fault of the request, told like any other.
@@ -182,7 +177,7 @@ impl Responder {
         self.refusal_due = true;
     }
 
-    const fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {
+    fn refuse(&mut self, arrival: Arrival, refused: Refused) -> Outcome {
         match (arrival, refused) {
             (Arrival::Expected, Refused::NotReady) => {
                 self.refusal = Some(refused);
@@ -192,7 +187,7 @@ impl Responder {
             (Arrival::Expected, Refused::Fatal(code)) => {
                 self.refusal = Some(refused);
                 self.refusal_due = true;
-                Outcome::Fatal(code)
+                Outcome::Fatal { code, advance: Advance::default() }
             }
             (_, Refused::NotReady) => Outcome::Dropped(DropReason::ReceiverNotReady),
             (_, Refused::Fatal(_)) => Outcome::Dropped(DropReason::EarlyFault),

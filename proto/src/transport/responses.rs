@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::time::Instant;
+use crate::transport::inbound::Turns;
 use crate::transport::irn::{Feedback, Pick, Sender, SenderConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions, Right};
 use crate::transport::work::MAX_MESSAGE;
@@ -155,16 +156,25 @@ impl Responses {
         read_sn == self.executed
     }
 
-    /// Executes what has its turn: everything whose request lies before `expected`.
-    pub(super) fn execute(&mut self, expected: Psn, owner: AppId, regions: &Regions, memory: &mut impl Memory) -> Result<(), NakCode> {
-        while self.executed.wrapping_sub(self.oldest) < self.limit {
-            let slot = self.slot(self.executed);
-            let Some(resource) = self.resources[slot].filter(|resource| resource.request.is_before(expected)) else { break };
-            let question = execute_one(&resource, owner, regions, memory)?;
-            self.resources[slot] = Some(Resource { question, first: self.next_response, ..resource });
-            self.next_response = self.next_response.plus(question.packets(self.payload));
-            self.executed = self.executed.wrapping_add(1);
-        }
+    /// True if a request waits for its turn.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting().is_some()
+    }
+
+    /// The next request to execute, if it has arrived.
+    fn waiting(&self) -> Option<&Resource> {
+        let has_room = self.executed.wrapping_sub(self.oldest) < self.limit;
+        self.resource(self.executed).filter(|_| has_room)
+    }
+
+    /// Executes the next request; everything before it has arrived.
+    fn execute(&mut self, owner: AppId, regions: &Regions, memory: &mut impl Memory) -> Result<(), NakCode> {
+        let Some(&resource) = self.waiting() else { return Ok(()) };
+        let question = execute_one(&resource, owner, regions, memory)?;
+        let slot = self.slot(self.executed);
+        self.resources[slot] = Some(Resource { question, first: self.next_response, ..resource });
+        self.next_response = self.next_response.plus(question.packets(self.payload));
+        self.executed = self.executed.wrapping_add(1);
         Ok(())
     }
 
@@ -230,6 +240,24 @@ impl Responses {
         if resource.packets_sent == resource.question.packets(payload) {
             self.cursor = self.cursor.wrapping_add(1);
         }
+    }
+}
+
+/// READs and atomics having their turn.
+pub(super) struct Execution<'a, M> {
+    pub(super) responses: &'a mut Responses,
+    pub(super) owner: AppId,
+    pub(super) regions: &'a Regions,
+    pub(super) memory: &'a mut M,
+}
+
+impl<M: Memory> Turns<NakCode> for Execution<'_, M> {
+    fn next(&self) -> Option<Psn> {
+        self.responses.waiting().map(|resource| resource.request)
+    }
+
+    fn run(&mut self) -> Result<(), NakCode> {
+        self.responses.execute(self.owner, self.regions, self.memory)
     }
 }
 

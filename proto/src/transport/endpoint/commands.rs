@@ -16,6 +16,8 @@ use crate::transport::{
 use crate::wire::MacAddr;
 use crate::wire::connection::{ConnectionKind, RecoveryOffer, Refusal};
 
+/// Completions between two batches for which there is always room; more make it grow.
+const USUAL_BATCH: u32 = 256;
 /// Deepest work queue. Bounds what one queue pair may take of memory.
 pub(super) const MAX_DEPTH: u32 = 1 << 16;
 
@@ -55,7 +57,7 @@ impl Endpoint {
         // The slot is below 2^16 (see `take_slot`).
         let number = QpNum(u32::from(entry.generation) << 16 | u32::try_from(slot).unwrap_or(0));
         entry.qp = Some(Box::new(QueuePair::new(number, owner, init)));
-        self.completions.reserve((init.sq_depth + init.rq_depth) as usize);
+        self.completions.reserve((init.sq_depth + init.rq_depth).min(USUAL_BATCH) as usize);
         Ok(number)
     }
 

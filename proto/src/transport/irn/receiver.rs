@@ -39,6 +39,18 @@ pub struct Advance {
     pub completions: u32,
 }
 
+impl Advance {
+    /// This step and another one.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            messages: self.messages + other.messages,
+            completions: self.completions + other.completions,
+        }
+    }
+}
+
 /// Which packets have arrived. Bit i of both bitmaps speaks of `expected + i`.
 #[derive(Clone, Debug)]
 pub struct Receiver {
@@ -106,13 +118,19 @@ impl Receiver {
         if ahead == 0 && self.first.is_empty() && self.second.is_empty() {
             return self.step_over_one(mark);
         }
+        self.insert(psn, mark);
+        if ahead == 0 { self.step(None) } else { Advance::default() }
+    }
+
+    /// Remembers such a packet without moving the in-order point.
+    pub fn insert(&mut self, psn: Psn, mark: Mark) {
+        let Some(ahead) = psn.distance_from(self.expected) else { return };
         if mark != Mark::Ends {
             self.first.insert(ahead);
         }
         if mark != Mark::Inner {
             self.second.insert(ahead);
         }
-        if ahead == 0 { self.step_over_run() } else { Advance::default() }
     }
 
     /// The common case: in order, and nothing waits behind it.
@@ -122,9 +140,11 @@ impl Receiver {
         advance
     }
 
-    fn step_over_run(&mut self) -> Advance {
+    /// Moves the in-order point over what has arrived, but not over `barrier`.
+    pub fn step(&mut self, barrier: Option<Psn>) -> Advance {
+        let most = barrier.and_then(|psn| psn.distance_from(self.expected)).unwrap_or(WINDOW);
         let mut advance = Advance::default();
-        while self.has(advance.packets) {
+        while advance.packets < most && self.has(advance.packets) {
             let ends = self.second.contains(advance.packets);
             advance.messages += u32::from(ends);
             advance.completions += u32::from(ends && self.first.contains(advance.packets));
