@@ -177,8 +177,8 @@ fn a_message_of_more_packets_than_sequence_numbers_tell_apart_is_refused_when_it
         asked = seen.bytes.to_vec();
         Fate::Drop
     });
-    // The peer takes one byte per packet: the field is at 32 of the message, which starts at 42.
-    asked[74..78].copy_from_slice(&1u32.to_be_bytes());
+    // The peer takes one byte per packet: the field is at 32 of the message, which starts at 46.
+    asked[78..82].copy_from_slice(&1u32.to_be_bytes());
     pair.deliver(0, &repair_checksum(&asked));
     pair.run(Duration::from_micros(1), |_| Fate::Drop);
     let request = pair.requests[0].pop().unwrap();

@@ -128,9 +128,9 @@ fn a_peer_of_another_version_is_refused_with_the_reason() {
         asked = seen.bytes.to_vec();
         Fate::Drop
     });
-    // The version is the second byte of the message, behind Ethernet 14, Weft 8, BTH 12 and DETH 8.
+    // The version is the second byte of the message, behind Ethernet 14, Weft 12, BTH 12 and DETH 8.
     let changed = weft_tests::fuzz::repair_checksum(&{
-        asked[43] = weft_proto::wire::connection::CONNECTION_VERSION + 1;
+        asked[47] = weft_proto::wire::connection::CONNECTION_VERSION + 1;
         asked
     });
     pair.deliver(1, &changed);
@@ -250,7 +250,9 @@ fn seven_clients_go_on_while_the_eighth_dies_again_and_again() {
 
 #[test]
 fn a_sign_of_life_takes_no_place_in_the_queue_of_the_application() {
-    let mut pair = Pair::new(Recovery::Irn);
+    // The other side would ask only after the test.
+    let patient = EndpointConfig { keepalive: Duration::from_secs(60), peer_timeout: Duration::from_secs(300), ..config(1, Recovery::Irn) };
+    let mut pair: Pair = Pair::with(vec![config(0, Recovery::Irn), patient], |host| Rng::from_seed(host + 1));
     let init = weft_proto::transport::QpInit {
         send_cq: weft_proto::transport::CqId(0),
         recv_cq: weft_proto::transport::CqId(0),
