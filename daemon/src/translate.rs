@@ -2,7 +2,7 @@
 
 use weft_config::Config;
 use weft_config::model::{Impairment as Faults, Port, Role};
-use weft_proto::switch::{CLASSES_MAX, Impairment, PortConfig, PortRole, SwitchConfig};
+use weft_proto::switch::{CLASSES_MAX, Impairment, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
 use weft_proto::wire::MacAddr;
 
@@ -35,6 +35,7 @@ pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
         mtu: mtu(config, interface_mtu),
         impair_ingress: impairment(&config.impair.ingress),
         impair_egress: impairment(&config.impair.egress),
+        vlans: config.vlans.as_deref().map_or(Vlans::ALL, Vlans::of),
         seed: Some(config.impair.seed),
     }
 }
@@ -64,6 +65,8 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         ack_delay: given.ack_delay,
         ack_every: given.ack_every,
         keepalive: given.keepalive,
+        peer_timeout: given.peer_timeout,
+        paths: given.paths,
         connect_timeout: given.connect_timeout,
         connect_retries: given.connect_retries,
         max_qps: given.max_qps,

@@ -2,6 +2,7 @@
 
 use crate::time::{Instant, Timestamp};
 use crate::transport::endpoint::{Endpoint, Transmit};
+use crate::transport::irn::Pick;
 use crate::transport::qp::{Failure, Outgoing};
 use crate::transport::region::{AccessRefused, Memory};
 use crate::transport::requester::Plan;
@@ -25,8 +26,8 @@ impl Endpoint {
     }
 
     fn poll_connection(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        let config = &self.config;
-        let sent = self.connections.poll(config, |peer, message| emit_connection(config, out, peer, message))?;
+        let (config, turn) = (&self.config, self.any_turn());
+        let sent = self.connections.poll(config, |peer, message| emit_connection(config, turn, out, peer, message))?;
         self.connection_counters.messages_sent += 1;
         sent
     }
@@ -53,13 +54,33 @@ impl Endpoint {
         self.run_local(now, slot);
         let qp = self.slots[slot].qp.as_deref_mut()?;
         let dst = qp.link()?.agreement.peer;
-        let eth = ethernet(&self.config, dst);
-        let len = match qp.poll(now, &self.config)? {
+        let outgoing = qp.poll(now, &self.config)?;
+        let eth = ethernet(&self.config, dst, self.turn_of(&outgoing));
+        let len = match outgoing {
             Outgoing::Answer(base, body) => emit_answer(out, &eth, &base, &body),
             Outgoing::Response(base, plan) => self.emit_response(now, slot, out, (&eth, &base), &plan, memory),
             Outgoing::Request(base, plan) => self.emit_request(now, slot, out, (&eth, &base), &plan, memory),
         };
         len.map(|len| Transmit { len, dst })
+    }
+
+    /// Which path a packet takes: requests and responses one after the other by their number, what is sent again another one than
+    /// at first, acknowledgements any.
+    fn turn_of(&self, outgoing: &Outgoing) -> u32 {
+        let (base, pick) = match outgoing {
+            Outgoing::Answer(..) => return self.any_turn(),
+            Outgoing::Response(base, plan) => (base, plan.pick),
+            Outgoing::Request(base, plan) => (base, plan.pick),
+        };
+        match pick {
+            Pick::New(_) => base.psn.value(),
+            Pick::Again { .. } => base.psn.value() + self.config.paths.detour(self.any_turn()),
+        }
+    }
+
+    /// Something that changes with every frame.
+    fn any_turn(&self) -> u32 {
+        u32::try_from(self.frames_sent & 0xffff).unwrap_or(0)
     }
 
     fn run_local(&mut self, now: Instant, slot: usize) {
@@ -120,8 +141,10 @@ impl Endpoint {
     }
 }
 
-fn ethernet(config: &EndpointConfig, dst: MacAddr) -> Ethernet {
-    let vlan = config.priority.map(|priority| VlanTag { priority, drop_eligible: false, id: 0 });
+fn ethernet(config: &EndpointConfig, dst: MacAddr, turn: u32) -> Ethernet {
+    let path = config.paths.at(turn);
+    let tag = |id| VlanTag { priority: config.priority.unwrap_or(0), drop_eligible: false, id };
+    let vlan = path.or(config.priority.map(|_| 0)).map(tag);
     Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
 }
 
@@ -129,7 +152,7 @@ fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, body: &Body<'_>) -> 
     emit_with(out, eth, base, body, 0, |_| Ok::<(), AccessRefused>(()))?.ok()
 }
 
-fn emit_connection(config: &EndpointConfig, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
+fn emit_connection(config: &EndpointConfig, turn: u32, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
     let base = Base {
         tag: 0,
         timestamp: Timestamp::default(),
@@ -140,7 +163,7 @@ fn emit_connection(config: &EndpointConfig, out: &mut [u8], peer: MacAddr, messa
         dst_qp: CONNECTION_QP,
         psn: Psn::default(),
     };
-    let eth = ethernet(config, peer);
+    let eth = ethernet(config, peer, turn);
     let len = emit_with(out, &eth, &base, &Body::Connection(*message), 0, |_| Ok::<(), AccessRefused>(()))?.ok()?;
     Some(Transmit { len, dst: peer })
 }
