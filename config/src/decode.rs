@@ -72,12 +72,14 @@ fn control(section: Section<'_>) -> Control {
 fn applications(section: Section<'_>, transport: &Transport) -> Applications {
     // A node with few queue pairs gives no application more than it has.
     let max_qps = defaults::MAX_QPS_PER_APPLICATION.min(transport.max_qps);
+    let max_srqs = defaults::MAX_SRQS_PER_APPLICATION.min(transport.max_srqs);
     let max_regions = defaults::MAX_REGIONS_PER_APPLICATION.min(transport.max_regions);
     let limits = Applications {
         socket: section.read("socket", PathBuf::from(defaults::APPLICATIONS_SOCKET), scalar::socket),
         mode: section.read("mode", defaults::APPLICATIONS_MODE, scalar::mode),
         max_applications: section.read("max_applications", defaults::MAX_APPLICATIONS, scalar::integer(1..=defaults::LIMIT_APPLICATIONS)),
         max_qps_per_application: section.read("max_qps_per_application", max_qps, scalar::integer(1..=defaults::LIMIT_QPS)),
+        max_srqs_per_application: section.read("max_srqs_per_application", max_srqs, scalar::integer(1..=defaults::LIMIT_SRQS)),
         max_regions_per_application: section.read("max_regions_per_application", max_regions, scalar::integer(1..=defaults::LIMIT_REGIONS)),
         max_memory_per_application: section.read(
             "max_memory_per_application",
@@ -86,6 +88,7 @@ fn applications(section: Section<'_>, transport: &Transport) -> Applications {
         ),
     };
     check_order(&section, ("max_qps_per_application", limits.max_qps_per_application), ("transport.max_qps", transport.max_qps));
+    check_order(&section, ("max_srqs_per_application", limits.max_srqs_per_application), ("transport.max_srqs", transport.max_srqs));
     let regions = limits.max_regions_per_application;
     check_order(&section, ("max_regions_per_application", regions), ("transport.max_regions", transport.max_regions));
     section.finish();
@@ -251,6 +254,8 @@ fn transport(section: Section<'_>) -> Transport {
         peer_timeout: section.read("peer_timeout", peer_timeout, scalar::duration(defaults::MIN_PEER_TIMEOUT, defaults::MAX_PEER_TIMEOUT)),
         connect_timeout: section.read("connect_timeout", defaults::CONNECT_TIMEOUT, connect_timeout),
         connect_retries: section.read("connect_retries", defaults::CONNECT_RETRIES, scalar::integer(1..=defaults::MAX_CONNECT_RETRIES)),
+        max_reads: section.read("max_reads", defaults::MAX_READS, scalar::integer(1..=defaults::LIMIT_READS)),
+        max_srqs: section.read("max_srqs", defaults::MAX_SRQS, scalar::integer(1..=defaults::LIMIT_SRQS)),
         max_qps: section.read("max_qps", defaults::MAX_QPS, scalar::integer(1..=defaults::LIMIT_QPS)),
         max_regions: section.read("max_regions", defaults::MAX_REGIONS, scalar::integer(1..=defaults::LIMIT_REGIONS)),
         priority: section.read("priority", None, scalar::or_keyword("none", scalar::integer(0..=7))),

@@ -80,6 +80,7 @@ fn applications(applications: &Applications) -> Value {
         ("mode", mode(applications.mode)),
         ("max_applications", applications.max_applications.into()),
         ("max_qps_per_application", applications.max_qps_per_application.into()),
+        ("max_srqs_per_application", applications.max_srqs_per_application.into()),
         ("max_regions_per_application", applications.max_regions_per_application.into()),
         ("max_memory_per_application", units::bytes_text(applications.max_memory_per_application).into()),
     ])
@@ -153,7 +154,9 @@ fn transport(transport: &Transport) -> Value {
         ("peer_timeout", duration(transport.peer_timeout)),
         ("connect_timeout", duration(transport.connect_timeout)),
         ("connect_retries", transport.connect_retries.into()),
+        ("max_reads", transport.max_reads.into()),
         ("max_qps", transport.max_qps.into()),
+        ("max_srqs", transport.max_srqs.into()),
         ("max_regions", transport.max_regions.into()),
         ("priority", transport.priority.map_or_else(|| "none".into(), Value::from)),
         ("paths", if transport.paths == Paths::OFF { "off".into() } else { vlans(transport.paths.ids()) }),

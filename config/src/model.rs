@@ -58,6 +58,8 @@ pub struct Applications {
     pub max_applications: u32,
     /// Queue pairs of each.
     pub max_qps_per_application: u32,
+    /// Shared receive queues of each.
+    pub max_srqs_per_application: u32,
     /// Regions of each.
     pub max_regions_per_application: u32,
     /// Bytes of registered memory of each.
@@ -221,8 +223,12 @@ pub struct Transport {
     pub connect_timeout: Duration,
     /// Attempts for a connection message.
     pub connect_retries: u8,
+    /// READs and atomics outstanding per queue pair, and answered at a time.
+    pub max_reads: u8,
     /// Most queue pairs of the node.
     pub max_qps: u32,
+    /// Most shared receive queues of the node.
+    pub max_srqs: u32,
     /// Most regions of the node.
     pub max_regions: u32,
     /// 802.1p priority of frames sent; `None` = untagged.

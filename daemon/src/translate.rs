@@ -69,7 +69,9 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         paths: given.paths,
         connect_timeout: given.connect_timeout,
         connect_retries: given.connect_retries,
+        max_reads: given.max_reads,
         max_qps: given.max_qps,
+        max_srqs: given.max_srqs,
         max_regions: given.max_regions,
         ..EndpointConfig::new(mac)
     }

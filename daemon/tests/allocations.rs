@@ -14,7 +14,7 @@ use weft_daemon::app::{AppAction, AppCommand, AppDone, AppTable, AppUpdate};
 use weft_daemon::port::{HEADROOM, Port};
 use weft_daemon::translate;
 use weft_daemon::worker::{Local, Mailbox, Parts, Plane};
-use weft_proto::transport::{Access, AppId, CqId, Endpoint, QpInit, QpNum, SendOp, SendWork, SgList, Sge, Status};
+use weft_proto::transport::{Access, AppId, AtomicOp, Endpoint, QpInit, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 use weft_proto::{Duration, Instant, Pool, Rng};
 use weft_verbs::layout::{CompletionEntry, RecvEntry, SendEntry};
 use weft_verbs::page::Page;
@@ -37,6 +37,8 @@ struct Host {
     page: Page,
     cq_ring: Consumer<CompletionEntry>,
     send_ring: Producer<SendEntry>,
+    srq_ring: Producer<RecvEntry>,
+    srq_slot: u16,
     _memory: Block,
     _wake: UnixStream,
     qp: QpNum,
@@ -83,7 +85,7 @@ impl Host {
         let (page, page_fd) = Page::create().unwrap();
         act(&mut plane, &updates, AppAction::Attach { page, doorbell: doorbell() });
         let (block, block_fd) = Block::create("test-memory", MEMORY).unwrap();
-        let access = Access { local_write: true, remote_write: true, ..Access::default() };
+        let access = Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
         let AppDone::Registered(keys) = act(&mut plane, &updates, AppAction::Register { block, base: 0, access }) else { panic!() };
         let (ring, cq_fd) = Producer::<CompletionEntry>::create("test-cq", 2 * DEPTH).unwrap();
         let (wake, theirs) = UnixStream::pair().unwrap();
@@ -91,7 +93,10 @@ impl Host {
         let AppDone::CqCreated(cq) = act(&mut plane, &updates, AppAction::CreateCq { ring, wake }) else { panic!() };
         let (send_ring, send_fd) = Consumer::<SendEntry>::create("test-sq", DEPTH).unwrap();
         let (recv_ring, _) = Consumer::<RecvEntry>::create("test-rq", DEPTH).unwrap();
-        let action = AppAction::CreateQp { init: init(cq), send_ring, recv_ring };
+        let (ring, srq_fd) = Consumer::<RecvEntry>::create("test-srq", DEPTH).unwrap();
+        let AppDone::SrqCreated(srq, srq_slot) = act(&mut plane, &updates, AppAction::CreateSrq { depth: DEPTH, ring }) else { panic!() };
+        let init = QpInit { rq_depth: 0, srq: Some(srq), ..QpInit::new(cq, DEPTH) };
+        let action = AppAction::CreateQp { init, send_ring, recv_ring };
         let AppDone::QpCreated(qp, slot) = act(&mut plane, &updates, action) else { panic!() };
         Self {
             plane,
@@ -100,6 +105,8 @@ impl Host {
             page: Page::map(page_fd).unwrap(),
             cq_ring: Consumer::map(cq_fd, 2 * DEPTH).unwrap(),
             send_ring: Producer::map(send_fd, DEPTH).unwrap(),
+            srq_ring: Producer::map(srq_fd, DEPTH).unwrap(),
+            srq_slot,
             _memory: Block::map(block_fd, MEMORY as u64).unwrap(),
             _wake: theirs,
             qp,
@@ -108,14 +115,26 @@ impl Host {
         }
     }
 
-    /// Posts one WRITE to the peer's memory and rings.
+    /// Posts a request of each kind in turn and rings.
     fn post(&mut self, number: u64, rkey: u32) {
-        let local = SgList::new(&[Sge { addr: 0, len: WRITE, lkey: self.keys.0 }]).unwrap();
-        let op = SendOp::Write { remote_addr: 0, rkey };
-        let work = SendWork::new(number, op, local.into());
-        self.send_ring.push(&SendEntry::encode(&work)).unwrap();
+        let piece = |len| SgList::new(&[Sge { addr: 0, len, lkey: self.keys.0 }]).unwrap();
+        let (op, local) = match number % 4 {
+            0 => (SendOp::Write { remote_addr: 0, rkey }, piece(WRITE)),
+            1 => (SendOp::Read { remote_addr: 0, rkey }, piece(WRITE)),
+            2 => (SendOp::Atomic { remote_addr: 8, rkey, op: AtomicOp::FetchAdd { add: 1 } }, piece(8)),
+            _ => (SendOp::Send, piece(WRITE)),
+        };
+        self.send_ring.push(&SendEntry::encode(&SendWork::new(number, op, local.into()))).unwrap();
         self.send_ring.publish();
         self.page.ring(self.slot);
+    }
+
+    /// Posts a receive to the shared queue and rings.
+    fn receive(&mut self) {
+        let local = SgList::new(&[Sge { addr: 0, len: WRITE, lkey: self.keys.0 }]).unwrap();
+        self.srq_ring.push(&RecvEntry::encode(&RecvWork { wr_id: 0, local })).unwrap();
+        self.srq_ring.publish();
+        self.page.ring(self.srq_slot);
     }
 
     /// Takes all completions and returns how many there were.
@@ -128,10 +147,6 @@ impl Host {
         self.cq_ring.release();
         count
     }
-}
-
-const fn init(cq: CqId) -> QpInit {
-    QpInit::new(cq, DEPTH)
 }
 
 /// Two hosts on a cable, connected.
@@ -157,9 +172,9 @@ fn connected() -> (Host, Host) {
 }
 
 #[test]
-fn a_stream_of_writes_allocates_nothing_in_either_worker() {
+fn a_stream_of_requests_of_each_kind_allocates_nothing_in_either_worker() {
     let (mut a, mut b) = connected();
-    let (mut posted, mut done, mut now) = (0, 0, Instant::ZERO + Duration::from_millis(10));
+    let (mut posted, mut done, mut received, mut arrived, mut now) = (0, 0, 0, 0, Instant::ZERO + Duration::from_millis(10));
     let mut run = |requests: u64| {
         let end = done + requests;
         allocation_counter::measure(|| {
@@ -168,15 +183,21 @@ fn a_stream_of_writes_allocates_nothing_in_either_worker() {
                     a.post(posted, b.keys.1);
                     posted += 1;
                 }
+                while received < posted / 4 + 32 {
+                    b.receive();
+                    received += 1;
+                }
                 now += Duration::from_micros(10);
                 a.plane.breathe(now);
                 b.plane.breathe(now);
                 done += a.reap();
+                arrived += b.reap();
             }
         })
     };
     run(2_000);
     assert_eq!(run(5_000).count_total, 0);
-    assert_eq!(a.plane.endpoint().unwrap().counters().bytes_sent, 7_000 * u64::from(WRITE));
+    assert_eq!(arrived, 7_000 / 4);
+    assert_eq!(a.plane.endpoint().unwrap().counters().bytes_sent, 7_000 / 2 * u64::from(WRITE));
     assert_eq!(a.plane.switch().totals().dropped + b.plane.switch().totals().dropped, 0);
 }

@@ -213,7 +213,8 @@ impl World {
             Event::Established { qp, .. } | Event::ConnectFailed { qp, .. } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => {
                 *qp
             }
-            Event::SendQueueDrained { .. } | Event::SendQueueFailed { .. } | Event::SrqLimit { .. } => {
+            Event::SendQueueFailed { qp, .. } => return self.give_up(host, *qp, event),
+            Event::SendQueueDrained { .. } | Event::SrqLimit { .. } => {
                 return Err(format!("nobody asked for {event:?}"));
             }
         };
@@ -227,6 +228,14 @@ impl World {
         }
         self.check_failure(flow, side, event)?;
         self.go_down(flow, side);
+        Ok(())
+    }
+
+    /// A request could not be sent; this application does not go on without it.
+    fn give_up(&mut self, host: usize, qp: QpNum, event: &Event) -> Result<(), String> {
+        let Some(&(flow, side)) = self.owners.get(&(host, qp)) else { return Err(format!("news of an unknown queue pair: {event:?}")) };
+        self.check_failure(flow, side, event)?;
+        self.disconnect(flow, side);
         Ok(())
     }
 }

@@ -232,7 +232,9 @@ pub fn shared_ring(data: &[u8]) {
         hostile.write(0, piece).expect("in range");
         let mut taken = 0;
         while let Ok(Some(entry)) = consumer.pop() {
-            let _ = entry.decode().map(|work| SendEntry::encode(&work).decode() == Ok(work));
+            if let Ok(work) = entry.decode() {
+                assert_eq!(SendEntry::encode(&work).decode(), Ok(work), "what is understood can be said again");
+            }
             taken += 1;
             assert!(taken <= CAPACITY, "more entries than the ring holds");
         }

@@ -6,12 +6,14 @@
 
 use std::path::PathBuf;
 
-use weft_proto::transport::{Access, CqId, QpNum, RequestId};
+use weft_proto::transport::{Access, AtomicOp, CqId, Data, Inline, QpNum, RequestId, SendOp, SendWork, SgList, Sge, SrqId};
 use weft_proto::wire::connection::CONNECTION_VERSION as VERSION;
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::fuzz::{TARGETS, busy_frames, busy_pair, record};
 use weft_tests::pair::Fate;
-use weft_verbs::protocol::{Command, Request};
+use weft_verbs::layout::{RING_ENTRIES, RING_PRODUCER, SendEntry};
+use weft_verbs::protocol::{Command, Request, SrqName};
+use zerocopy::IntoBytes;
 
 /// Mutations per file and run.
 const MUTATIONS: usize = 500;
@@ -135,6 +137,7 @@ fn write_seeds() {
     let mut ring = vec![0; 2000];
     ring[0] = 3;
     write("shared_ring", "three_entries", &ring);
+    write("shared_ring", "every_operation", &ring_of_every_operation());
     write("shared_ring", "index_beyond", &[0xff; 400]);
 }
 
@@ -165,13 +168,45 @@ fn attach_commands() -> Vec<(&'static str, Command)> {
         ("register", Command::RegisterMemory { base: 1 << 40, len: 4096, access: Access::default() }),
         ("deregister", Command::DeregisterMemory { lkey: 7 }),
         ("create_cq", Command::CreateCq { depth: 64 }),
-        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None }),
+        ("create_qp", Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 2, recovery: None, srq: None }),
         ("destroy_qp", Command::DestroyQp { qp }),
+        (
+            "create_qp_with_srq",
+            Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 0, recovery: None, srq: Some(SrqName(SrqId(3))) },
+        ),
+        ("create_srq", Command::CreateSrq { depth: 64 }),
+        ("destroy_srq", Command::DestroySrq { srq: SrqId(3) }),
+        ("set_srq_limit", Command::SetSrqLimit { srq: SrqId(3), limit: 8 }),
+        ("drain", Command::Drain { qp }),
+        ("resume", Command::Resume { qp }),
         ("listen", Command::Listen { service: 7 }),
         ("connect", Command::Connect { qp, host: String::from("b"), service: 7, private: private.clone() }),
         ("accept", Command::Accept { request: RequestId(9), qp, private }),
         ("disconnect", Command::Disconnect { qp }),
     ]
+}
+
+/// A ring with a request of each operation.
+fn ring_of_every_operation() -> Vec<u8> {
+    let (remote_addr, rkey) = (0x1000, 0x0007_1234);
+    let piece = Data::List(SgList::new(&[Sge { addr: 64, len: 8, lkey: 0x0001_4321 }]).unwrap());
+    let atomic = |op| SendOp::Atomic { remote_addr, rkey, op };
+    let works = [
+        (SendOp::Send, Data::Inline(Inline::new(&[0xab; 64]).unwrap())),
+        (SendOp::SendInvalidate { rkey }, piece),
+        (SendOp::Write { remote_addr, rkey }, Data::Inline(Inline::new(b"inline").unwrap())),
+        (SendOp::Read { remote_addr, rkey }, piece),
+        (atomic(AtomicOp::CompareSwap { compare: 1, swap: 2 }), piece),
+        (atomic(AtomicOp::FetchAdd { add: u64::MAX }), piece),
+        (SendOp::LocalInvalidate { key: rkey }, Data::EMPTY),
+    ];
+    let mut ring = vec![0; RING_ENTRIES];
+    ring[RING_PRODUCER] = works.len() as u8;
+    for (number, (op, local)) in works.into_iter().enumerate() {
+        let work = SendWork { fence: number % 2 == 1, ..SendWork::new(number as u64, op, local) };
+        ring.extend_from_slice(SendEntry::encode(&work).as_bytes());
+    }
+    ring
 }
 
 /// A connection message of this kind and version with plausible fields.

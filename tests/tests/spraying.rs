@@ -168,7 +168,7 @@ fn without_paths_no_frame_has_a_tag_and_with_them_a_packet_sent_again_takes_anot
         let tag = seen.packet.eth.vlan.unwrap();
         assert_eq!(tag.priority, 5);
         let Some(psn) = seen.request() else { return weft_tests::pair::Fate::Pass };
-        if let Some(before) = first.insert(psn, tag.id) {
+        if let Some(before) = first.insert(psn.value(), tag.id) {
             assert_ne!(before, tag.id);
             again += 1;
             return weft_tests::pair::Fate::Pass;

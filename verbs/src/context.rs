@@ -11,10 +11,11 @@ use weft_proto::wire::MacAddr;
 use crate::cq::CompletionQueue;
 use crate::error::Error;
 use crate::link::{Link, exactly};
-use crate::protocol::{Command, Event, RecoveryOffer, Reply};
+use crate::protocol::{Command, Event, RecoveryOffer, Reply, SrqName};
 use crate::qp::{QpOptions, QueuePair};
 use crate::region::MemoryRegion;
 use crate::shm::{Block, ShmError};
+use crate::srq::SharedReceiveQueue;
 
 /// An application's attachment to the daemon of this host.
 ///
@@ -54,7 +55,8 @@ impl Context {
     }
 
     /// Creates a completion queue for queue pairs whose depths add up to at most `depth`
-    /// (send and receive counted apart, if both complete here).
+    /// (send and receive counted apart, if both complete here). A shared receive queue counts with its depth once,
+    /// however many of its queue pairs complete their receives here.
     ///
     /// # Errors
     /// [`Error::Refused`] beyond the daemon's limits.
@@ -70,14 +72,48 @@ impl Context {
     /// # Errors
     /// [`Error::Refused`] beyond the daemon's limits, or if a completion queue has no room for the depths asked for.
     pub fn create_qp(&self, send_cq: &CompletionQueue, recv_cq: &CompletionQueue, options: &QpOptions) -> Result<QueuePair, Error> {
+        self.new_qp(send_cq, recv_cq, None, options)
+    }
+
+    /// Creates a queue pair that takes its receives from `srq`, not yet connected. The receive depth of `options` is not used.
+    ///
+    /// # Errors
+    /// As for [`Context::create_qp`].
+    pub fn create_qp_with_srq(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        options: &QpOptions,
+    ) -> Result<QueuePair, Error> {
+        self.new_qp(send_cq, recv_cq, Some(srq), &QpOptions { rq_depth: 0, ..options.clone() })
+    }
+
+    fn new_qp(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        srq: Option<&SharedReceiveQueue>,
+        options: &QpOptions,
+    ) -> Result<QueuePair, Error> {
         let command = Command::CreateQp {
             send_cq: send_cq.id(),
             recv_cq: recv_cq.id(),
             sq_depth: options.sq_depth,
             rq_depth: options.rq_depth,
             recovery: options.recovery.map(RecoveryOffer),
+            srq: srq.map(|srq| SrqName(srq.id())),
         };
-        QueuePair::new(Arc::clone(&self.link), self.link.request(command, &[])?, send_cq, recv_cq, options)
+        let answer = self.link.request(command, &[])?;
+        QueuePair::new(Arc::clone(&self.link), answer, [send_cq.shared(), recv_cq.shared()], srq.map(SharedReceiveQueue::shared), options)
+    }
+
+    /// Creates a shared receive queue: up to `depth` receives for whichever of its queue pairs needs one next.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] beyond the daemon's limits.
+    pub fn create_srq(&self, depth: u32) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::new(Arc::clone(&self.link), self.link.request(Command::CreateSrq { depth }, &[])?, depth)
     }
 
     /// Takes connection requests to `service`: they come as [`Event::ConnectRequest`].

@@ -2,47 +2,59 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use weft_proto::transport::{Completion, CompletionOp, CqId, QpNum};
+use weft_proto::transport::{Completion, CqId, QpNum};
 
 use crate::error::Error;
 use crate::layout::CompletionEntry;
 use crate::link::Link;
 use crate::protocol::Command;
-use crate::qp::Windows;
-use crate::ring::Consumer;
+use crate::ring::{Consumer, Wake};
 use crate::socket;
+use crate::srq::{SrqShared, origin};
+use crate::window::Windows;
 
 /// Spin for so long before sleeping: about what going to sleep and being woken costs.
 const SPIN: Duration = Duration::from_micros(20);
 /// Look whether the daemon still lives once per so many polls that found nothing, for applications that only poll.
 const POLLS_PER_CHECK: u32 = 4096;
 
-/// Outstanding requests by queue pair.
-type QueuePairs = BTreeMap<QpNum, Arc<Windows>>;
+/// Where the outstanding requests are that complete in a queue.
+#[derive(Debug, Default)]
+struct Users {
+    queue_pairs: BTreeMap<QpNum, Arc<Windows>>,
+    /// By tag. Held weakly: the queue pairs keep them.
+    srqs: BTreeMap<u32, Weak<SrqShared>>,
+}
 
 /// What the queue pairs of a completion queue share with it.
 #[derive(Debug)]
 pub(crate) struct CqShared {
     link: Arc<Link>,
     id: CqId,
-    queue_pairs: Mutex<QueuePairs>,
+    users: Mutex<Users>,
 }
 
 impl CqShared {
-    fn queue_pairs(&self) -> MutexGuard<'_, QueuePairs> {
-        self.queue_pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, qp: QpNum, windows: &Arc<Windows>) {
-        self.queue_pairs().entry(qp).or_insert_with(|| Arc::clone(windows));
+        self.users().queue_pairs.entry(qp).or_insert_with(|| Arc::clone(windows));
     }
 
     pub(crate) fn remove(&self, qp: QpNum) {
-        self.queue_pairs().remove(&qp);
+        self.users().queue_pairs.remove(&qp);
+    }
+
+    pub(crate) fn add_srq(&self, srq: &Arc<SrqShared>) {
+        let srqs = &mut self.users().srqs;
+        srqs.retain(|_, known| known.strong_count() > 0);
+        srqs.insert(srq.tag(), Arc::downgrade(srq));
     }
 }
 
@@ -61,12 +73,14 @@ pub struct CompletionQueue {
     ring: Consumer<CompletionEntry>,
     wake: OwnedFd,
     empty_polls: u32,
+    /// Entries at the front of the ring that were found not to be urgent.
+    calm: u32,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(link: Arc<Link>, id: CqId, capacity: u32, ring: OwnedFd, wake: OwnedFd) -> Result<Self, Error> {
-        let shared = Arc::new(CqShared { link, id, queue_pairs: Mutex::new(QueuePairs::new()) });
-        Ok(Self { shared, ring: Consumer::map(ring, capacity)?, wake, empty_polls: 0 })
+        let shared = Arc::new(CqShared { link, id, users: Mutex::default() });
+        Ok(Self { shared, ring: Consumer::map(ring, capacity)?, wake, empty_polls: 0, calm: 0 })
     }
 
     pub(crate) const fn shared(&self) -> &Arc<CqShared> {
@@ -88,11 +102,12 @@ impl CompletionQueue {
             return Ok(0);
         }
         let before = out.len();
-        let queue_pairs = self.shared.queue_pairs();
+        let users = self.shared.users();
         while out.len() - before < most {
             let Some(entry) = self.ring.pop().map_err(|_| Error::Protocol("completion ring"))? else { break };
             let completion = entry.decode().map_err(|_| Error::Protocol("completion entry"))?;
-            out.extend(translate(&queue_pairs, completion));
+            self.calm = self.calm.saturating_sub(1);
+            out.extend(users.translate(completion));
         }
         self.ring.release();
         Ok(out.len() - before)
@@ -103,24 +118,54 @@ impl CompletionQueue {
     /// # Errors
     /// As for [`CompletionQueue::poll`], within `timeout` or as soon as the daemon is gone.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_for(Wake::Any, timeout)
+    }
+
+    /// Waits until there is a solicited or failed completion to poll, perhaps behind others, up to `timeout`; false if
+    /// none came. Others do not wake the application.
+    ///
+    /// # Errors
+    /// As for [`CompletionQueue::wait`].
+    pub fn wait_solicited(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_for(Wake::Urgent, timeout)
+    }
+
+    fn wait_for(&mut self, wake: Wake, timeout: Duration) -> Result<bool, Error> {
         let start = Instant::now();
         let deadline = start + timeout;
         while start.elapsed() < SPIN.min(timeout) {
-            if self.has_entries()? {
+            if self.has(wake)? {
                 return Ok(true);
             }
             std::hint::spin_loop();
         }
         loop {
-            self.ring.arm();
-            if self.has_entries()? {
+            self.ring.arm(wake);
+            if self.has(wake)? {
                 return Ok(true);
             }
             self.check()?;
             if !self.sleep(deadline)? {
-                return self.has_entries();
+                return self.has(wake);
             }
         }
+    }
+
+    fn has(&mut self, wake: Wake) -> Result<bool, Error> {
+        match wake {
+            Wake::Any => self.has_entries(),
+            Wake::Urgent => self.has_urgent(),
+        }
+    }
+
+    fn has_urgent(&mut self) -> Result<bool, Error> {
+        while let Some(entry) = self.ring.peek_ahead(self.calm).map_err(|_| Error::Protocol("completion ring"))? {
+            if entry.is_urgent() {
+                return Ok(true);
+            }
+            self.calm += 1;
+        }
+        Ok(false)
     }
 
     /// The next completion, waiting for one up to `timeout`. `None` if none came.
@@ -172,12 +217,18 @@ impl CompletionQueue {
     }
 }
 
-/// Puts the application's name for the request in, and makes room in its queue.
-fn translate(queue_pairs: &QueuePairs, completion: Completion) -> Option<Completion> {
-    let windows = queue_pairs.get(&completion.qp)?;
-    let window = match completion.op {
-        op if op.is_receive() => &windows.recv,
-        _ => &windows.send,
-    };
-    Some(Completion { wr_id: window.retire(completion.wr_id), ..completion })
+impl Users {
+    /// Puts the application's name for the request in, and makes room in its queue.
+    fn translate(&self, completion: Completion) -> Option<Completion> {
+        let shared = origin(completion.wr_id).filter(|_| completion.op.is_receive());
+        // The place is free again even if the queue pair that took the receive was dropped.
+        let shared = shared.map(|(tag, place)| self.srqs.get(&tag).and_then(Weak::upgrade)?.places.retire(place));
+        let windows = self.queue_pairs.get(&completion.qp)?;
+        let wr_id = match shared {
+            Some(name) => name?,
+            None if completion.op.is_receive() => windows.recv.retire(completion.wr_id),
+            None => windows.send.retire(completion.wr_id),
+        };
+        Some(Completion { wr_id, ..completion })
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weft_proto::transport::ConnectFailure;
 
+use crate::layout::BadEntry;
 use crate::protocol::ErrorCode;
 use crate::shm::{OutOfRange, ShmError};
 
@@ -94,6 +95,15 @@ pub enum PostError {
     /// More than four scatter/gather entries.
     #[error("more than 4 scatter/gather entries")]
     TooManySges,
+    /// More inline data than a request has room for.
+    #[error("more than 64 bytes of inline data")]
+    TooMuchInline,
+    /// The request asks for something that its operation does not have.
+    #[error(transparent)]
+    Meaningless(#[from] BadEntry),
+    /// The queue pair takes its receives from a shared receive queue: post there.
+    #[error("the queue pair takes its receives from a shared receive queue: post the receive there")]
+    SharedReceives,
     /// The daemon is gone.
     #[error("weftd closed the connection; attach again")]
     DaemonGone,

@@ -52,6 +52,8 @@ mod error;
 mod link;
 mod qp;
 mod region;
+mod srq;
+mod window;
 
 pub use context::Context;
 pub use cq::CompletionQueue;
@@ -59,7 +61,9 @@ pub use error::{Error, PostError};
 pub use protocol::Event;
 pub use qp::{Connected, QpOptions, QueuePair};
 pub use region::MemoryRegion;
+pub use srq::SharedReceiveQueue;
 pub use weft_proto::transport::{
-    Access, Completion, CompletionOp, ConnectFailure, CqId, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge, Status,
+    Access, AtomicOp, Completion, CompletionOp, ConnectFailure, CqId, Data, Inline, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork,
+    SgList, Sge, SrqId, Status,
 };
 pub use weft_proto::wire::MacAddr;

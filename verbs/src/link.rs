@@ -93,7 +93,7 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Tells the worker that the queue pair of `slot` has new requests.
+    /// Tells the worker that the queue of `slot` has new requests.
     pub(crate) fn ring_doorbell(&self, slot: u16) {
         if self.page.ring(slot) {
             // Fails only if the counter is at its limit, and then the worker has long been woken.

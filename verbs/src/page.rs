@@ -1,6 +1,6 @@
 //! The application page: how an application tells the daemon's worker that there is work.
 //!
-//! Posting sets a bit of the queue pair's doorbell word, then the word's bit in the summary. The worker takes the
+//! Posting sets the queue's bit in a doorbell word, then the word's bit in the summary. The worker takes the
 //! summary first and the words after it, so a bit set in between is found now or announced again, never lost.
 //! An eventfd is written only if the worker sleeps. Both sides then follow the same rule: write your own word, a
 //! sequentially consistent fence, read the other's. So either the worker sees the bit or the application sees the sleeper.
@@ -35,7 +35,7 @@ impl Page {
         Ok(Self { block: Block::map(fd, PAGE_LEN as u64)? })
     }
 
-    /// Application: rings the doorbell of a queue pair. True if the worker sleeps and must be woken.
+    /// Application: rings the doorbell of a queue pair or shared receive queue. True if the worker sleeps and must be woken.
     pub fn ring(&self, slot: u16) -> bool {
         let (word, bit) = (usize::from(slot) % DOORBELLS / 64, slot % 64);
         self.block.word64(PAGE_DOORBELLS + word * 8).fetch_or(1 << bit, Ordering::Release);

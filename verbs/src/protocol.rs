@@ -11,12 +11,13 @@
 //! | `register_memory` | the region (memfd with `F_SEAL_SHRINK`) | |
 //! | `create_cq` | | completion ring (memfd), wake channel (stream socket) |
 //! | `create_qp` | | send ring, receive ring (memfds) |
+//! | `create_srq` | | receive ring (memfd) |
 //!
 //! A completion queue wakes its application through a socket pair and not an eventfd, because both ends of an eventfd
 //! share its flags: an application could make it blocking, fill it, and so stop the daemon's worker.
 
 use serde::{Deserialize, Serialize};
-use weft_proto::transport::{Access, ConnectFailure, CqId, QpNum, Recovery, RequestId, Status};
+use weft_proto::transport::{Access, ConnectFailure, CqId, QpNum, Recovery, RequestId, SrqId, Status};
 use weft_proto::wire::MacAddr;
 
 /// Most bytes of a message.
@@ -85,13 +86,46 @@ pub enum Command {
         recv_cq: CqId,
         /** Most send requests outstanding. */
         sq_depth: u32,
-        /** Most receive requests outstanding. */
+        /** Most receive requests outstanding; not used with a shared receive queue. */
         rq_depth: u32,
         /** Recovery mode to offer, or the daemon's. */
         recovery: Option<RecoveryOffer>,
+        /** The shared receive queue to take receives from, if any. */
+        srq: Option<SrqName>,
     },
     /// Destroy a queue pair; outstanding requests complete as flushed.
     DestroyQp {
+        /** Which. */
+        #[serde(with = "QpNumForm")]
+        qp: QpNum,
+    },
+    /// Create a shared receive queue.
+    CreateSrq {
+        /** Most receive requests outstanding. */
+        depth: u32,
+    },
+    /// Destroy a shared receive queue that no queue pair uses. Its receives get no completions.
+    DestroySrq {
+        /** Which. */
+        #[serde(with = "SrqIdForm")]
+        srq: SrqId,
+    },
+    /// Ask for an [`Event::SrqLimit`] once fewer receives than this are left.
+    SetSrqLimit {
+        /** Which. */
+        #[serde(with = "SrqIdForm")]
+        srq: SrqId,
+        /** Receives; 0 = no event. */
+        limit: u32,
+    },
+    /// Begin no further requests of a queue pair. [`Event::SendQueueDrained`] tells when those begun are done.
+    Drain {
+        /** Which. */
+        #[serde(with = "QpNumForm")]
+        qp: QpNum,
+    },
+    /// Go on with the requests of a queue pair that was drained, or whose send queue failed.
+    Resume {
         /** Which. */
         #[serde(with = "QpNumForm")]
         qp: QpNum,
@@ -156,6 +190,11 @@ impl Command {
             Self::DestroyCq { .. } => "destroy the completion queue",
             Self::CreateQp { .. } => "create a queue pair",
             Self::DestroyQp { .. } => "destroy the queue pair",
+            Self::CreateSrq { .. } => "create a shared receive queue",
+            Self::DestroySrq { .. } => "destroy the shared receive queue",
+            Self::SetSrqLimit { .. } => "set the limit of the shared receive queue",
+            Self::Drain { .. } => "drain the send queue",
+            Self::Resume { .. } => "resume the send queue",
             Self::Listen { .. } => "listen",
             Self::Unlisten { .. } => "stop listening",
             Self::Connect { .. } => "connect",
@@ -232,6 +271,16 @@ pub enum Reply {
         /** Entries of its receive ring. */
         rq_capacity: u32,
     },
+    /// The shared receive queue exists.
+    SrqCreated {
+        /** Its name. */
+        #[serde(with = "SrqIdForm")]
+        srq: SrqId,
+        /** Its doorbell in the application page. */
+        slot: u16,
+        /** Entries of its ring. */
+        capacity: u32,
+    },
     /// Done, or under way.
     Done,
 }
@@ -290,6 +339,33 @@ pub enum Event {
         #[serde(with = "StatusForm")]
         status: Status,
     },
+    /// All requests begun before a drain was asked for are done.
+    SendQueueDrained {
+        /** The queue pair. */
+        #[serde(with = "QpNumForm")]
+        qp: QpNum,
+    },
+    /// A request was refused before any of it was sent: the requests behind it are flushed, receiving goes on.
+    SendQueueFailed {
+        /** The queue pair. */
+        #[serde(with = "QpNumForm")]
+        qp: QpNum,
+        /** Why. */
+        #[serde(with = "StatusForm")]
+        status: Status,
+    },
+    /// A shared receive queue holds fewer receives than its limit. Told once each time the limit is set.
+    SrqLimit {
+        /** The queue. */
+        #[serde(with = "SrqIdForm")]
+        srq: SrqId,
+    },
+    /// A receive without meaning was posted to a shared receive queue: it takes no more, and the queue pairs on it fail.
+    SrqFailed {
+        /** The queue. */
+        #[serde(with = "SrqIdForm")]
+        srq: SrqId,
+    },
     /// A completion found no room. The queue gets no more completions, and the queue pairs on it are disconnected.
     CqOverrun {
         /** The completion queue. */
@@ -312,7 +388,7 @@ pub enum ErrorCode {
     BadMemory,
     /// The host's name is not configured.
     UnknownHost,
-    /// No such queue pair, completion queue, region or connection request of this application.
+    /// No such queue pair, completion queue, shared receive queue, region or connection request of this application.
     NotFound,
     /// The state of the queue pair or completion queue does not allow it.
     WrongState,
@@ -331,6 +407,11 @@ pub enum ErrorCode {
 #[serde(transparent)]
 pub struct RecoveryOffer(#[serde(with = "RecoveryForm")] pub Recovery);
 
+/// A shared receive queue where there may be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SrqName(#[serde(with = "SrqIdForm")] pub SrqId);
+
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Access", deny_unknown_fields)]
 struct AccessForm {
@@ -347,6 +428,10 @@ struct CqIdForm(u32);
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "QpNum")]
 struct QpNumForm(u32);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SrqId")]
+struct SrqIdForm(u32);
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "RequestId")]
@@ -421,12 +506,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_offer_may_be_left_out() {
+    fn a_recovery_offer_and_a_shared_receive_queue_may_be_left_out() {
         let text = r#"{"type":"create_qp","send_cq":0,"recv_cq":0,"sq_depth":1,"rq_depth":1}"#;
-        assert!(matches!(serde_json::from_str(text).unwrap(), Command::CreateQp { recovery: None, .. }));
-        let text = text.replace("}", r#","recovery":"go-back-n"}"#);
-        let offer = Some(RecoveryOffer(Recovery::GoBackN));
-        assert!(matches!(serde_json::from_str(&text).unwrap(), Command::CreateQp { recovery, .. } if recovery == offer));
+        assert!(matches!(serde_json::from_str(text).unwrap(), Command::CreateQp { recovery: None, srq: None, .. }));
+        let text = text.replace('}', r#","recovery":"go-back-n","srq":3}"#);
+        let (offer, shared) = (Some(RecoveryOffer(Recovery::GoBackN)), Some(SrqName(SrqId(3))));
+        let command = serde_json::from_str(&text).unwrap();
+        assert!(matches!(command, Command::CreateQp { recovery, srq, .. } if (recovery, srq) == (offer, shared)));
     }
 
     #[test]

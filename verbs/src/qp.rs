@@ -1,18 +1,19 @@
 //! Queue pairs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_proto::transport::work::MAX_MESSAGE;
-use weft_proto::transport::{Data, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge};
+use weft_proto::transport::{AtomicOp, Data, Inline, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge};
 
-use crate::cq::{CompletionQueue, CqShared};
+use crate::cq::CqShared;
 use crate::error::{Error, PostError};
-use crate::layout::{Entry, RecvEntry, SendEntry};
+use crate::layout::{self, RecvEntry, SendEntry};
 use crate::link::{Answer, Link, exactly};
 use crate::protocol::{Command, Event, Reply};
-use crate::ring::{Producer, PushError};
+use crate::ring::Producer;
+use crate::srq::SrqShared;
+use crate::window::{Window, Windows, push};
 
 /// What a new queue pair should be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,48 +41,6 @@ pub struct Connected {
     pub recovery: Recovery,
 }
 
-/// The outstanding requests of one direction.
-///
-/// The ring carries consecutive numbers instead of the application's names for its requests. So a completion tells
-/// which requests are done, unsignalled ones before it included, without a lock between the posting and the polling thread.
-#[derive(Debug)]
-pub(crate) struct Window {
-    depth: u64,
-    names: Box<[AtomicU64]>,
-    /// Requests below this number are done.
-    retired: AtomicU64,
-}
-
-impl Window {
-    fn new(depth: u32) -> Self {
-        Self { depth: depth.into(), names: (0..depth.max(1)).map(|_| AtomicU64::new(0)).collect(), retired: AtomicU64::new(0) }
-    }
-
-    fn name(&self, number: u64) -> &AtomicU64 {
-        let place = number % self.names.len() as u64;
-        &self.names[usize::try_from(place).unwrap_or(0)]
-    }
-
-    fn has_room(&self, next: u64) -> bool {
-        // Acquire: the name must not be overwritten before the polling thread has read it.
-        next.saturating_sub(self.retired.load(Ordering::Acquire)) < self.depth
-    }
-
-    /// A completion for request `number` came: the application's name for it.
-    pub(crate) fn retire(&self, number: u64) -> u64 {
-        let name = self.name(number).load(Ordering::Relaxed);
-        self.retired.fetch_max(number.saturating_add(1), Ordering::Release);
-        name
-    }
-}
-
-/// The windows of a queue pair, shared with its completion queues.
-#[derive(Debug)]
-pub(crate) struct Windows {
-    pub(crate) send: Window,
-    pub(crate) recv: Window,
-}
-
 /// One end of a reliable connection: requests are posted here and complete in its completion queues.
 ///
 /// Dropping it closes the connection; see [`QueuePair::disconnect`] for the orderly way.
@@ -96,14 +55,16 @@ pub struct QueuePair {
     sends: u64,
     recvs: u64,
     cqs: [Arc<CqShared>; 2],
+    /// Destroyed, if it is the last user, after this queue pair.
+    srq: Option<Arc<SrqShared>>,
 }
 
 impl QueuePair {
     pub(crate) fn new(
         link: Arc<Link>,
         answer: Answer,
-        send_cq: &CompletionQueue,
-        recv_cq: &CompletionQueue,
+        [send_cq, recv_cq]: [&Arc<CqShared>; 2],
+        srq: Option<&Arc<SrqShared>>,
         options: &QpOptions,
     ) -> Result<Self, Error> {
         let Reply::QpCreated { qp: num, slot, sq_capacity, rq_capacity } = answer.reply else {
@@ -113,9 +74,12 @@ impl QueuePair {
         let send_ring = Producer::map(send_fd, sq_capacity)?;
         let recv_ring = Producer::map(recv_fd, rq_capacity)?;
         let windows = Arc::new(Windows { send: Window::new(options.sq_depth), recv: Window::new(options.rq_depth) });
-        let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
+        let cqs = [Arc::clone(send_cq), Arc::clone(recv_cq)];
         cqs.iter().for_each(|cq| cq.add(num, &windows));
-        Ok(Self { link, num, slot, windows, send_ring, recv_ring, sends: 0, recvs: 0, cqs })
+        if let Some(srq) = srq {
+            recv_cq.add_srq(srq);
+        }
+        Ok(Self { link, num, slot, windows, send_ring, recv_ring, sends: 0, recvs: 0, cqs, srq: srq.map(Arc::clone) })
     }
 
     /// The queue pair's number, as in completions and events.
@@ -169,6 +133,35 @@ impl QueuePair {
         }
     }
 
+    /// Begins no further requests, and waits until those begun are done. Others wait for [`QueuePair::resume`]: those
+    /// that are posted from now on, and those posted shortly before that the daemon has not seen. Receiving goes on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the queue pair is not connected, [`Error::Closed`] if it fails meanwhile,
+    /// [`Error::TimedOut`] if the requests are not done in time: it goes on draining then.
+    pub fn drain(&mut self, timeout: Duration) -> Result<(), Error> {
+        let command = Command::Drain { qp: self.num };
+        let what = command.description();
+        self.link.request(command, &[])?;
+        let over = |event: &Event| match event {
+            Event::SendQueueDrained { qp } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => *qp == self.num,
+            _ => false,
+        };
+        match self.link.wait_event(Instant::now() + timeout, over)? {
+            Some(Event::SendQueueDrained { .. }) => Ok(()),
+            Some(_) => Err(Error::Closed),
+            None => Err(Error::TimedOut { what, timeout }),
+        }
+    }
+
+    /// Goes on with the requests after [`QueuePair::drain`], or after an [`Event::SendQueueFailed`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the queue pair is in neither state.
+    pub fn resume(&mut self) -> Result<(), Error> {
+        self.link.request(Command::Resume { qp: self.num }, &[]).map(drop)
+    }
+
     /// Posts a send request. It will have exactly one completion if it is signalled or fails.
     ///
     /// # Errors
@@ -177,9 +170,15 @@ impl QueuePair {
         if work.local.total_len() > MAX_MESSAGE.into() {
             return Err(PostError::TooLong);
         }
+        layout::check(work)?;
         self.check_daemon()?;
-        let entry = SendEntry { wr_id: self.sends, ..SendEntry::encode(work) };
-        post(&mut self.send_ring, &self.windows.send, &mut self.sends, work.wr_id, &entry)?;
+        let window = &self.windows.send;
+        if !window.has_room(self.sends) {
+            return Err(PostError::QueueFull);
+        }
+        window.set_name(self.sends, work.wr_id);
+        push(&mut self.send_ring, &SendEntry { wr_id: self.sends, ..SendEntry::encode(work) })?;
+        self.sends += 1;
         self.link.ring_doorbell(self.slot);
         Ok(())
     }
@@ -189,9 +188,17 @@ impl QueuePair {
     /// # Errors
     /// [`PostError`]; nothing was queued.
     pub fn post_recv(&mut self, work: &RecvWork) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::SharedReceives);
+        }
         self.check_daemon()?;
-        let entry = RecvEntry { wr_id: self.recvs, ..RecvEntry::encode(work) };
-        post(&mut self.recv_ring, &self.windows.recv, &mut self.recvs, work.wr_id, &entry)?;
+        let window = &self.windows.recv;
+        if !window.has_room(self.recvs) {
+            return Err(PostError::QueueFull);
+        }
+        window.set_name(self.recvs, work.wr_id);
+        push(&mut self.recv_ring, &RecvEntry { wr_id: self.recvs, ..RecvEntry::encode(work) })?;
+        self.recvs += 1;
         self.link.ring_doorbell(self.slot);
         Ok(())
     }
@@ -204,6 +211,22 @@ impl QueuePair {
         self.post_pieces(wr_id, SendOp::Send, pieces, imm)
     }
 
+    /// As [`QueuePair::send`], for up to 64 bytes that need no registered memory and may change as soon as this returns.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`], and [`PostError::TooMuchInline`].
+    pub fn send_inline(&mut self, wr_id: u64, data: &[u8], imm: Option<u32>) -> Result<(), PostError> {
+        self.post_inline(wr_id, SendOp::Send, data, imm)
+    }
+
+    /// Sends `pieces` as one message and makes `rkey`, a key of the peer's, void before its application is told; signalled.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn send_invalidate(&mut self, wr_id: u64, pieces: &[Sge], rkey: u32) -> Result<(), PostError> {
+        self.post_pieces(wr_id, SendOp::SendInvalidate { rkey }, pieces, None)
+    }
+
     /// Writes `pieces` one after another to the peer's memory; signalled. With an immediate, the peer is told: this
     /// consumes a receive there.
     ///
@@ -211,6 +234,53 @@ impl QueuePair {
     /// As for [`QueuePair::post_send`].
     pub fn write(&mut self, wr_id: u64, pieces: &[Sge], remote_addr: u64, rkey: u32, imm: Option<u32>) -> Result<(), PostError> {
         self.post_pieces(wr_id, SendOp::Write { remote_addr, rkey }, pieces, imm)
+    }
+
+    /// As [`QueuePair::write`], for up to 64 bytes that need no registered memory and may change as soon as this returns.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::send_inline`].
+    pub fn write_inline(&mut self, wr_id: u64, data: &[u8], remote_addr: u64, rkey: u32, imm: Option<u32>) -> Result<(), PostError> {
+        self.post_inline(wr_id, SendOp::Write { remote_addr, rkey }, data, imm)
+    }
+
+    /// Reads from the peer's memory, from `remote_addr` on, into `pieces` one after another; signalled. The region of
+    /// each piece must allow local writing.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn read(&mut self, wr_id: u64, pieces: &[Sge], remote_addr: u64, rkey: u32) -> Result<(), PostError> {
+        self.post_pieces(wr_id, SendOp::Read { remote_addr, rkey }, pieces, None)
+    }
+
+    /// Stores `swap` in eight bytes of the peer's memory if they are `compare`, in one step, and puts what they were
+    /// before into the eight bytes of `result`; signalled. `remote_addr` must be a multiple of 8. All three are numbers
+    /// in the byte order of the machine that holds them.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn compare_swap(&mut self, wr_id: u64, result: Sge, remote_addr: u64, rkey: u32, compare: u64, swap: u64) -> Result<(), PostError> {
+        let op = AtomicOp::CompareSwap { compare, swap };
+        self.post_pieces(wr_id, SendOp::Atomic { remote_addr, rkey, op }, &[result], None)
+    }
+
+    /// Adds `add`, modulo 2^64, to eight bytes of the peer's memory in one step, and puts what they were before into
+    /// the eight bytes of `result`; signalled. Otherwise as [`QueuePair::compare_swap`].
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn fetch_add(&mut self, wr_id: u64, result: Sge, remote_addr: u64, rkey: u32, add: u64) -> Result<(), PostError> {
+        let op = SendOp::Atomic { remote_addr, rkey, op: AtomicOp::FetchAdd { add } };
+        self.post_pieces(wr_id, op, &[result], None)
+    }
+
+    /// Makes a key of this application's void after all earlier requests are done; signalled. The region stays
+    /// registered until it is dropped.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn local_invalidate(&mut self, wr_id: u64, key: u32) -> Result<(), PostError> {
+        self.post_pieces(wr_id, SendOp::LocalInvalidate { key }, &[], None)
     }
 
     /// Makes room for an incoming message in `pieces`.
@@ -225,6 +295,11 @@ impl QueuePair {
     fn post_pieces(&mut self, wr_id: u64, op: SendOp, pieces: &[Sge], imm: Option<u32>) -> Result<(), PostError> {
         let local = SgList::new(pieces).ok_or(PostError::TooManySges)?;
         self.post_send(&SendWork { imm, ..SendWork::new(wr_id, op, Data::List(local)) })
+    }
+
+    fn post_inline(&mut self, wr_id: u64, op: SendOp, data: &[u8], imm: Option<u32>) -> Result<(), PostError> {
+        let local = Inline::new(data).ok_or(PostError::TooMuchInline)?;
+        self.post_send(&SendWork { imm, ..SendWork::new(wr_id, op, Data::Inline(local)) })
     }
 
     fn check_daemon(&self) -> Result<(), PostError> {
@@ -244,22 +319,6 @@ fn is_connection_outcome(event: &Event, num: QpNum) -> bool {
         Event::Established { qp, .. } | Event::ConnectFailed { qp, .. } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => {
             *qp == num
         }
-        Event::ConnectRequest { .. } | Event::CqOverrun { .. } => false,
+        _ => false,
     }
-}
-
-/// Writes an entry, remembers the application's name for it, and shows it to the worker.
-fn post<E: Entry>(ring: &mut Producer<E>, window: &Window, next: &mut u64, name: u64, entry: &E) -> Result<(), PostError> {
-    if !window.has_room(*next) {
-        return Err(PostError::QueueFull);
-    }
-    window.name(*next).store(name, Ordering::Relaxed);
-    match ring.push(entry) {
-        Ok(()) => {}
-        Err(PushError::Full) => return Err(PostError::QueueFull),
-        Err(PushError::Corrupt(_)) => return Err(PostError::DaemonGone),
-    }
-    ring.publish();
-    *next += 1;
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use weft_proto::transport::Sge;
 
@@ -93,6 +94,15 @@ impl MemoryRegion {
     /// As for [`MemoryRegion::read_from`].
     pub fn write_to(&self, offset: u64, len: usize, file: impl AsFd, file_offset: u64) -> io::Result<usize> {
         self.block.write_to(offset, len, file, file_offset)
+    }
+
+    /// The eight bytes at `offset` as a number in the byte order of this machine, for atomic operations of this
+    /// application on memory that atomics of peers change too. Both happen in one step each, in some order.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if they do not all lie inside, or `offset` is not a multiple of 8.
+    pub fn atomic(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
+        self.block.atomic(offset)
     }
 
     /// Deregisters the region and waits until the daemon has let go of it. As with dropping it, requests in flight that

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use crate::layout::{Entry, MAX_RING, RING_ARMED, RING_CONSUMER, RING_ENTRIES, RING_PRODUCER};
+use crate::layout::{ARMED_ANY, ARMED_URGENT, Entry, MAX_RING, RING_ARMED, RING_CONSUMER, RING_ENTRIES, RING_PRODUCER};
 use crate::shm::{Block, ShmError};
 
 /// The other side's count makes no sense: it is broken or hostile, and the ring is of no use any more.
@@ -150,13 +150,27 @@ impl<E: Entry> Producer<E> {
         self.ring.block.word32(RING_PRODUCER).store(self.produced, Ordering::Release);
     }
 
-    /// True if the consumer asked to be woken since the last call. Call it after [`Producer::publish`].
-    pub fn take_armed(&self) -> bool {
+    /// True if the consumer asked, since the last call, to be woken by what was published; `urgent` tells whether any of
+    /// that wakes also a consumer that waits for urgent entries only. Call it after [`Producer::publish`].
+    pub fn take_armed(&self, urgent: bool) -> bool {
         // Pairs with the fence in `Consumer::arm`: either we see the flag or the consumer sees the entry.
         fence(Ordering::SeqCst);
         let armed = self.ring.block.word32(RING_ARMED);
-        armed.load(Ordering::Relaxed) != 0 && armed.swap(0, Ordering::Relaxed) != 0
+        match armed.load(Ordering::Relaxed) {
+            0 => false,
+            ARMED_URGENT if !urgent => false,
+            _ => armed.swap(0, Ordering::Relaxed) != 0,
+        }
     }
+}
+
+/// What a consumer wants to be woken by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Every entry.
+    Any,
+    /// Entries that their producer calls urgent: completions that are solicited or failed.
+    Urgent,
 }
 
 /// The reading end.
@@ -244,9 +258,30 @@ impl<E: Entry> Consumer<E> {
         self.ring.block.word32(RING_CONSUMER).store(self.consumed, Ordering::Release);
     }
 
-    /// Asks to be woken at the next entry. The caller must look for entries once more before it sleeps.
-    pub fn arm(&self) {
-        self.ring.block.word32(RING_ARMED).store(1, Ordering::Relaxed);
+    /// Copies out the entry `ahead` places behind the next one, without taking any. `None` if there is none.
+    ///
+    /// # Errors
+    /// As for [`Consumer::has_entries`].
+    pub fn peek_ahead(&mut self, ahead: u32) -> Result<Option<E>, Corrupt> {
+        let produced = self.ring.block.word32(RING_PRODUCER).load(Ordering::Acquire);
+        let waiting = self.ring.distance(self.consumed, produced)?;
+        self.produced = produced;
+        if ahead >= waiting {
+            return Ok(None);
+        }
+        let mut entry = E::new_zeroed();
+        self.ring.block.read(self.ring.offset(self.consumed.wrapping_add(ahead)), entry.as_mut_bytes()).map_err(|_| Corrupt)?;
+        Ok(Some(entry))
+    }
+
+    /// Asks to be woken at the next entry, or only at the next urgent one. The caller must look for entries once more
+    /// before it sleeps.
+    pub fn arm(&self, wake: Wake) {
+        let value = match wake {
+            Wake::Any => ARMED_ANY,
+            Wake::Urgent => ARMED_URGENT,
+        };
+        self.ring.block.word32(RING_ARMED).store(value, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 }

@@ -187,6 +187,22 @@ impl Block {
     }
 }
 
+impl Block {
+    /// The eight bytes at `offset` as one number that both sides may change in one step.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if they do not all lie inside, or `offset` is not a multiple of 8.
+    pub fn atomic(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
+        let start = self.at(offset, size_of::<AtomicU64>())?;
+        if !offset.is_multiple_of(8) {
+            return Err(OutOfRange);
+        }
+        // SAFETY: `at` checked the range, a mapping starts at a page and the offset is a multiple of 8; atomics may be
+        // shared with another process. The reference borrows `self`, so the mapping stays.
+        Ok(unsafe { AtomicU64::from_ptr(start.cast()) })
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `map` and nothing borrowed from it outlives `self`.

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use weft_config::model::Applications;
-use weft_proto::transport::{CqId, QpNum};
+use weft_proto::transport::{CqId, QpNum, SrqId};
 
 /// A share of the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) qps: u32,
     pub(crate) cqs: u32,
+    pub(crate) srqs: u32,
     pub(crate) regions: u32,
     pub(crate) memory: u64,
 }
@@ -19,6 +20,7 @@ pub(crate) struct Cost {
 pub(crate) enum Resource {
     Qp(QpNum),
     Cq(CqId),
+    Srq(SrqId),
     Region(u32),
 }
 
@@ -42,6 +44,7 @@ impl Account {
         };
         let qps = count(self.used.qps, cost.qps, limits.max_qps_per_application, "max_qps_per_application")?;
         let cqs = count(self.used.cqs, cost.cqs, limits.max_qps_per_application, "max_qps_per_application")?;
+        let srqs = count(self.used.srqs, cost.srqs, limits.max_srqs_per_application, "max_srqs_per_application")?;
         let regions = count(self.used.regions, cost.regions, limits.max_regions_per_application, "max_regions_per_application")?;
         let memory =
             self.used.memory.checked_add(cost.memory).filter(|sum| *sum <= limits.max_memory_per_application).ok_or_else(|| {
@@ -50,7 +53,7 @@ impl Account {
                     "{more} bytes more than the {has} that this application has; applications.max_memory_per_application allows {limit}"
                 )
             })?;
-        self.used = Cost { qps, cqs, regions, memory };
+        self.used = Cost { qps, cqs, srqs, regions, memory };
         Ok(())
     }
 
@@ -58,6 +61,7 @@ impl Account {
     pub(crate) fn refund(&mut self, cost: Cost) {
         self.used.qps -= cost.qps;
         self.used.cqs -= cost.cqs;
+        self.used.srqs -= cost.srqs;
         self.used.regions -= cost.regions;
         self.used.memory -= cost.memory;
     }

@@ -1,7 +1,8 @@
 //! The completion queues of all applications, as the worker fills them.
 //!
 //! Room is reserved when a queue pair is created, for all requests that it can have outstanding, and given back when
-//! it is destroyed and the application has taken the completions written until then. An application that keeps to its
+//! it is destroyed and the application has taken the completions written until then. For a shared receive queue it is
+//! reserved once in each completion queue that gets its receives, for all of them: any may complete there. An application that keeps to its
 //! depths therefore never overruns a queue; for any other, the queue is dead from then on, which the table makes known.
 
 use std::io::Write;
@@ -29,6 +30,8 @@ struct Queue {
     reserved: u32,
     lingering: Vec<Lingering>,
     dirty: bool,
+    /// A completion since the last [`Completions::publish`] must wake also who waits for solicited ones only.
+    urgent: bool,
     dead: bool,
 }
 
@@ -65,7 +68,7 @@ impl Completions {
     pub(crate) fn create(&mut self, owner: AppId, ring: Producer<CompletionEntry>, wake: UnixStream) -> Result<CqId, CommandError> {
         let at = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
         let id = CqId(u32::try_from(at).map_err(|_| CommandError::LimitReached)?);
-        let queue = Queue { owner, ring, wake, users: 0, reserved: 0, lingering: Vec::new(), dirty: false, dead: false };
+        let queue = Queue { owner, ring, wake, users: 0, reserved: 0, lingering: Vec::new(), dirty: false, urgent: false, dead: false };
         match self.queues.get_mut(at) {
             Some(place) => *place = Some(queue),
             None => self.queues.push(Some(queue)),
@@ -100,13 +103,10 @@ impl Completions {
         self.queues.get_mut(cq.0 as usize)?.as_mut().filter(|queue| queue.owner == owner)
     }
 
-    /// Reserves room for the completions of one side of a queue pair.
+    /// Reserves room for the completions of one side of a queue pair, which uses the queue from then on.
     pub(crate) fn reserve(&mut self, owner: AppId, cq: CqId, room: u32) -> Result<(), CommandError> {
-        let queue = self.find(owner, cq).ok_or(CommandError::BadArgument)?;
-        queue.reclaim();
-        let reserved = queue.reserved.checked_add(room).filter(|sum| *sum <= queue.ring.capacity() && !queue.dead);
-        queue.reserved = reserved.ok_or(CommandError::LimitReached)?;
-        queue.users += 1;
+        self.hold(owner, cq, room)?;
+        self.find(owner, cq).ok_or(CommandError::BadArgument)?.users += 1;
         Ok(())
     }
 
@@ -114,6 +114,22 @@ impl Completions {
     pub(crate) fn unreserve(&mut self, owner: AppId, cq: CqId, room: u32) {
         if let Some(queue) = self.find(owner, cq) {
             queue.users -= 1;
+        }
+        self.let_go(owner, cq, room);
+    }
+
+    /// Reserves room without a user: the queue may be destroyed nevertheless.
+    pub(crate) fn hold(&mut self, owner: AppId, cq: CqId, room: u32) -> Result<(), CommandError> {
+        let queue = self.find(owner, cq).ok_or(CommandError::BadArgument)?;
+        queue.reclaim();
+        let reserved = queue.reserved.checked_add(room).filter(|sum| *sum <= queue.ring.capacity() && !queue.dead);
+        queue.reserved = reserved.ok_or(CommandError::LimitReached)?;
+        Ok(())
+    }
+
+    /// Gives back what [`Completions::hold`] reserved, as [`Completions::unreserve`] does.
+    pub(crate) fn let_go(&mut self, owner: AppId, cq: CqId, room: u32) {
+        if let Some(queue) = self.find(owner, cq) {
             if room > 0 {
                 queue.lingering.push(Lingering { position: queue.ring.produced(), room });
             }
@@ -137,11 +153,13 @@ impl Completions {
     /// Writes one completion. A queue that has no room, or whose consumer makes no sense, is dead from then on.
     pub(crate) fn push(&mut self, owner: AppId, cq: CqId, completion: &Completion) {
         let Some(queue) = self.find(owner, cq).filter(|queue| !queue.dead) else { return };
-        if queue.ring.push(&CompletionEntry::encode(completion)).is_err() {
+        let entry = CompletionEntry::encode(completion);
+        if queue.ring.push(&entry).is_err() {
             queue.dead = true;
             self.overrun.push(cq);
             return;
         }
+        queue.urgent |= entry.is_urgent();
         if !queue.dirty {
             queue.dirty = true;
             self.dirty.push(cq);
@@ -154,7 +172,7 @@ impl Completions {
             let Some(queue) = self.queues.get_mut(cq.0 as usize).and_then(Option::as_mut) else { continue };
             queue.dirty = false;
             queue.ring.publish();
-            if queue.ring.take_armed() {
+            if queue.ring.take_armed(std::mem::take(&mut queue.urgent)) {
                 // Never blocks. If the channel is full or closed, a wake-up waits there already or nobody is left to wake.
                 let _ = (&queue.wake).write(&[1]);
             }

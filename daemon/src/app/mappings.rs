@@ -3,7 +3,9 @@
 //! A name carries the generation of its place, so that the name of memory that is gone never reaches another
 //! application's memory that came to the same place.
 
-use weft_proto::transport::{AppId, MemId, Memory, MemoryGone};
+use std::sync::atomic::Ordering;
+
+use weft_proto::transport::{AppId, AtomicOp, MemId, Memory, MemoryGone};
 use weft_verbs::shm::Block;
 
 /// Bits of a name that tell the place; the others count generations.
@@ -86,10 +88,23 @@ impl Memory for Mappings {
         let (_, block) = self.places.get_mut(index(mem)).and_then(|place| place.mapped.as_mut()).ok_or(MemoryGone)?;
         block.write(offset, data).map_err(|_| MemoryGone)
     }
+
+    /// In one step, also as the application's own atomic operations see it.
+    fn atomic(&mut self, mem: MemId, offset: u64, op: AtomicOp) -> Result<u64, MemoryGone> {
+        let word = self.find(mem)?.atomic(offset).map_err(|_| MemoryGone)?;
+        Ok(match op {
+            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            AtomicOp::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
+            }
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
     use super::*;
 
     fn block(len: usize) -> Block {
@@ -111,5 +126,37 @@ mod tests {
         assert!(mappings.remove(first).is_none());
         assert!(mappings.remove_all(AppId(1)).is_empty());
         assert!(mappings.read(second, 60, &mut [0; 4]).is_ok());
+    }
+
+    #[test]
+    fn atomics_and_the_applications_own_operations_on_a_word_lose_nothing_of_each_other() {
+        const ROUNDS: u64 = 1_000_000;
+        let (theirs, fd) = Block::create("test", 64).unwrap();
+        let mut mappings = Mappings::default();
+        let mem = mappings.insert(AppId(1), Block::map(&fd, 64).unwrap()).unwrap();
+        let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (mut swapped, own) = (0, AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    theirs.atomic(8).unwrap().fetch_add(1, Ordering::Relaxed);
+                    own.fetch_add(1, Ordering::Relaxed);
+                    begun.store(true, Ordering::Relaxed);
+                }
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            for _ in 0..ROUNDS {
+                let compare = mappings.atomic(mem, 8, AtomicOp::FetchAdd { add: 1 }).unwrap() + 1;
+                let old = mappings.atomic(mem, 8, AtomicOp::CompareSwap { compare, swap: compare + 1 }).unwrap();
+                swapped += u64::from(old == compare);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(theirs.atomic(8).unwrap().load(Ordering::Relaxed), ROUNDS + swapped + own.load(Ordering::Relaxed));
+        for offset in [1, 60, 64, u64::MAX - 7] {
+            assert_eq!(mappings.atomic(mem, offset, AtomicOp::FetchAdd { add: 1 }), Err(MemoryGone), "{offset}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use weft_proto::transport::{Access, AppId, CommandError, CqId, Keys, QpInit, QpNum, RequestId};
+use weft_proto::transport::{Access, AppId, CommandError, CqId, Keys, QpInit, QpNum, RequestId, SrqId};
 use weft_proto::wire::MacAddr;
 use weft_verbs::layout::{CompletionEntry, RecvEntry, SendEntry};
 use weft_verbs::page::Page;
@@ -72,6 +72,35 @@ pub enum AppAction {
         /** Which. */
         qp: QpNum,
     },
+    /// Create a shared receive queue.
+    CreateSrq {
+        /** Most receives outstanding. */
+        depth: u32,
+        /** Its ring. */
+        ring: Consumer<RecvEntry>,
+    },
+    /// Destroy a shared receive queue.
+    DestroySrq {
+        /** Which. */
+        srq: SrqId,
+    },
+    /// Tell when a shared receive queue runs low.
+    SetSrqLimit {
+        /** Which. */
+        srq: SrqId,
+        /** When fewer receives than this are left; 0 = never. */
+        limit: u32,
+    },
+    /// Begin no further requests.
+    Drain {
+        /** Of which queue pair. */
+        qp: QpNum,
+    },
+    /// Go on with requests.
+    Resume {
+        /** Of which queue pair. */
+        qp: QpNum,
+    },
     /// Listen on a service.
     Listen {
         /** Which. */
@@ -129,6 +158,8 @@ pub enum AppDone {
     CqCreated(CqId),
     /// The queue pair's number, and its doorbell in the application page.
     QpCreated(QpNum, u16),
+    /// The shared receive queue's name, and its doorbell in the application page.
+    SrqCreated(SrqId, u16),
 }
 
 /// News from the worker about an application.

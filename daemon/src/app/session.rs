@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::event::EventfdFlags;
 use weft_config::model::Applications;
-use weft_proto::transport::{AppId, CommandError, QpInit};
+use weft_proto::transport::{Access, AppId, CommandError, QpInit};
 use weft_proto::wire::MacAddr;
 use weft_verbs::layout::{CompletionEntry, Entry, MAX_RING, RecvEntry, SendEntry, VERSION};
 use weft_verbs::page::Page;
@@ -23,7 +23,7 @@ use weft_verbs::socket::Received;
 use super::account::{Account, Cost, Resource};
 use super::message::{AppAction, AppCommand, AppDone};
 
-/// Most send or receive requests of a queue pair.
+/// Most send or receive requests of a queue pair, or receives of a shared receive queue.
 pub const MAX_QP_DEPTH: u32 = 1 << 14;
 /// Requests of one application that the worker has not answered; further ones stay in the socket.
 const MAX_PENDING: usize = 64;
@@ -224,6 +224,10 @@ impl AppSession {
                 self.account.keep(Resource::Qp(qp), pending.cost);
                 Reply::QpCreated { qp, slot, sq_capacity, rq_capacity }
             }
+            (AppDone::SrqCreated(srq, slot), Outcome::Create { rings: (capacity, _) }) => {
+                self.account.keep(Resource::Srq(srq), pending.cost);
+                Reply::SrqCreated { srq, slot, capacity }
+            }
             (_, Outcome::Welcome(mac)) => Reply::Welcome { version: VERSION, mac },
             (_, Outcome::Destroy(resource)) => {
                 self.account.release(resource);
@@ -273,6 +277,7 @@ impl AppSession {
         Ok(match command {
             Command::Hello { version, name } => self.plan_attach(version, name, settings)?,
             Command::RegisterMemory { base, len, access } => {
+                check_alignment(base, access)?;
                 let cost = Cost { regions: 1, memory: len, ..Cost::default() };
                 self.charged(cost, settings, || {
                     let fd = fds.into_iter().next().ok_or(ShmError::NotMemfd)?;
@@ -280,10 +285,16 @@ impl AppSession {
                 })?
             }
             Command::CreateCq { depth } => self.plan_cq(depth, settings)?,
-            Command::CreateQp { send_cq, recv_cq, sq_depth, rq_depth, recovery } => {
-                let recovery = recovery.map(|offer| offer.0);
-                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, srq: None, recovery }, settings)?
+            Command::CreateQp { send_cq, recv_cq, sq_depth, rq_depth, recovery, srq } => {
+                let (recovery, srq) = (recovery.map(|offer| offer.0), srq.map(|name| name.0));
+                let rq_depth = if srq.is_some() { 0 } else { rq_depth };
+                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, srq, recovery }, settings)?
             }
+            Command::CreateSrq { depth } => self.plan_srq(depth, settings)?,
+            Command::DestroySrq { srq } => AppAction::DestroySrq { srq }.into(),
+            Command::SetSrqLimit { srq, limit } => AppAction::SetSrqLimit { srq, limit }.into(),
+            Command::Drain { qp } => AppAction::Drain { qp }.into(),
+            Command::Resume { qp } => AppAction::Resume { qp }.into(),
             Command::DeregisterMemory { lkey } => AppAction::Deregister { lkey }.into(),
             Command::DestroyCq { cq } => AppAction::DestroyCq { cq }.into(),
             Command::DestroyQp { qp } => AppAction::DestroyQp { qp }.into(),
@@ -348,6 +359,15 @@ impl AppSession {
         })
     }
 
+    fn plan_srq(&mut self, depth: u32, settings: &Settings) -> Result<Plan, Refusal> {
+        let capacity = ring_capacity(depth, 1..=MAX_QP_DEPTH, "depth")?;
+        let cost = Cost { srqs: 1, memory: ring_cost::<RecvEntry>(capacity), ..Cost::default() };
+        self.charged(cost, settings, || {
+            let (ring, fd) = Consumer::create("weft-srq", capacity)?;
+            Ok((AppAction::CreateSrq { depth, ring }, vec![fd]))
+        })
+    }
+
     fn plan_qp(&mut self, init: QpInit, settings: &Settings) -> Result<Plan, Refusal> {
         let send_capacity = ring_capacity(init.sq_depth, 1..=MAX_QP_DEPTH, "sq_depth")?;
         // A queue pair that only sends and writes needs no receives.
@@ -366,11 +386,13 @@ impl Outcome {
         let rings = |first: u32, second: u32| Self::Create { rings: (power_of_two(first), power_of_two(second)) };
         match command {
             Command::Hello { .. } => Self::Welcome(settings.mac.unwrap_or_default()),
-            Command::CreateCq { depth } => rings(*depth, 1),
+            Command::CreateCq { depth } | Command::CreateSrq { depth } => rings(*depth, 1),
+            Command::CreateQp { sq_depth, srq: Some(_), .. } => rings(*sq_depth, 0),
             Command::CreateQp { sq_depth, rq_depth, .. } => rings(*sq_depth, *rq_depth),
             Command::DeregisterMemory { lkey } => Self::Destroy(Resource::Region(*lkey)),
             Command::DestroyCq { cq } => Self::Destroy(Resource::Cq(*cq)),
             Command::DestroyQp { qp } => Self::Destroy(Resource::Qp(*qp)),
+            Command::DestroySrq { srq } => Self::Destroy(Resource::Srq(*srq)),
             _ => Self::Nothing,
         }
     }
@@ -399,6 +421,15 @@ fn ring_cost<E: Entry>(capacity: u32) -> u64 {
     ring_len::<E>(capacity).and_then(|len| u64::try_from(len).ok()).unwrap_or(u64::MAX)
 }
 
+/// An atomic's address is a multiple of eight in the application's view and must be one in the mapping, too.
+fn check_alignment(base: u64, access: Access) -> Result<(), Refusal> {
+    if access.remote_atomic && !base.is_multiple_of(8) {
+        let message = format!("base is {base}; for a region with the right to remote atomics it must be a multiple of 8");
+        return Err(Refusal(ErrorCode::BadArgument, message));
+    }
+    Ok(())
+}
+
 fn checked_private(private: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     if private.len() <= MAX_PRIVATE {
         return Ok(private);
@@ -420,10 +451,11 @@ fn resolve(host: &str, hosts: &BTreeMap<String, MacAddr>) -> Result<MacAddr, Ref
 const fn explain(error: CommandError) -> (ErrorCode, &'static str) {
     match error {
         CommandError::NoSuchQp => (ErrorCode::NotFound, "this application has no such queue pair"),
+        CommandError::NoSuchSrq => (ErrorCode::NotFound, "this application has no such shared receive queue"),
         CommandError::NoSuchRegion => (ErrorCode::NotFound, "this application has no such memory region"),
         CommandError::NoSuchRequest => (ErrorCode::NotFound, "there is no such connection request, or it was answered or timed out"),
         CommandError::WrongState => {
-            (ErrorCode::WrongState, "its state does not allow that (not connected, connected already, or still in use)")
+            (ErrorCode::WrongState, "its state does not allow that (not connected, connected already, not drained, or still in use)")
         }
         CommandError::LimitReached => {
             (ErrorCode::LimitReached, "no room: a table of weftd, or the completion queue, is too small for more")

@@ -16,14 +16,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use weft_proto::time::Instant;
-use weft_proto::transport::{AppId, CommandError, Endpoint, Event as EndpointEvent, MemId, Memory, MemoryGone, QpInit, QpNum, Status};
+use weft_proto::transport::{
+    AppId, AtomicOp, CommandError, CqId, Endpoint, Event as EndpointEvent, MemId, Memory, MemoryGone, QpInit, QpNum, SrqId, Status,
+};
 use weft_verbs::layout::{RecvEntry, SendEntry};
 use weft_verbs::page::Page;
 use weft_verbs::protocol::Event;
 use weft_verbs::ring::Consumer;
 use weft_verbs::shm::Block;
 
-use super::collect::{App, AppQp, Collector};
+use super::collect::{App, AppQp, AppSrq, Collector, Queue};
 use super::completions::Completions;
 use super::mappings::Mappings;
 use super::message::{AppAction, AppCommand, AppDone, AppUpdate};
@@ -151,9 +153,14 @@ impl AppTable {
                 Ok(AppDone::Done)
             }
             AppAction::CreateCq { ring, wake } => self.completions.create(app, ring, wake).map(AppDone::CqCreated),
-            AppAction::DestroyCq { cq } => self.completions.destroy(app, cq).map(|block| retired.push(block)).map(done),
+            AppAction::DestroyCq { cq } => self.destroy_cq(app, cq, retired).map(done),
             AppAction::CreateQp { init, send_ring, recv_ring } => self.create_qp(app, endpoint, init, send_ring, recv_ring),
             AppAction::DestroyQp { qp } => self.destroy_qp(now, app, endpoint, qp, retired).map(done),
+            AppAction::CreateSrq { depth, ring } => self.create_srq(app, endpoint, depth, ring),
+            AppAction::DestroySrq { srq } => self.destroy_srq(app, endpoint, srq, retired).map(done),
+            AppAction::SetSrqLimit { srq, limit } => endpoint.set_srq_limit(app, srq, limit).map(done),
+            AppAction::Drain { qp } => endpoint.drain(now, app, qp).map(done),
+            AppAction::Resume { qp } => endpoint.resume(now, app, qp).map(done),
             AppAction::Listen { service } => endpoint.listen(app, service).map(done),
             AppAction::Unlisten { service } => endpoint.unlisten(app, service).map(done),
             AppAction::Connect { qp, peer, service, private } => endpoint.connect(now, app, qp, peer, service, &private).map(done),
@@ -187,6 +194,38 @@ impl AppTable {
         register(mem).inspect_err(|_| retired.extend(self.mappings.remove(mem)))
     }
 
+    fn app(&mut self, app: AppId) -> Result<&mut App, CommandError> {
+        self.apps.iter_mut().find(|known| known.id == app).ok_or(CommandError::BadArgument)
+    }
+
+    fn destroy_cq(&mut self, app: AppId, cq: CqId, retired: &mut Vec<Block>) -> Result<(), CommandError> {
+        retired.push(self.completions.destroy(app, cq)?);
+        // Its name may be given to another one, where these have no room reserved.
+        self.app(app)?.srqs_mut().for_each(|srq| srq.cqs.retain(|known| *known != cq));
+        Ok(())
+    }
+
+    fn create_srq(&mut self, app: AppId, endpoint: &mut Endpoint, depth: u32, ring: Consumer<RecvEntry>) -> Result<AppDone, CommandError> {
+        let owner = self.app(app)?;
+        let slot = owner.free_slot()?;
+        let id = endpoint.create_srq(app, depth)?;
+        owner.queues[usize::from(slot)] = Some(Queue::Srq(AppSrq { id, depth, ring, cqs: Vec::new(), failed: false }));
+        Ok(AppDone::SrqCreated(id, slot))
+    }
+
+    fn destroy_srq(&mut self, app: AppId, endpoint: &mut Endpoint, id: SrqId, retired: &mut Vec<Block>) -> Result<(), CommandError> {
+        let owner = self.app(app)?;
+        // A failed queue pair is none of the endpoint's any more, but may still be destroyed after this.
+        if owner.qps_mut().any(|qp| qp.init.srq == Some(id)) {
+            return Err(CommandError::WrongState);
+        }
+        endpoint.destroy_srq(app, id)?;
+        let srq = owner.take_srq(id).ok_or(CommandError::NoSuchSrq)?;
+        srq.cqs.iter().for_each(|cq| self.completions.let_go(app, *cq, srq.depth));
+        retired.push(srq.ring.into_block());
+        Ok(())
+    }
+
     fn create_qp(
         &mut self,
         app: AppId,
@@ -195,18 +234,31 @@ impl AppTable {
         send_ring: Consumer<SendEntry>,
         recv_ring: Consumer<RecvEntry>,
     ) -> Result<AppDone, CommandError> {
-        let owner = self.apps.iter_mut().find(|known| known.id == app).ok_or(CommandError::BadArgument)?;
-        let slot = owner.free_slot()?;
+        let slot = self.app(app)?.free_slot()?;
         self.completions.reserve(app, init.send_cq, init.sq_depth)?;
-        let reserved = self.completions.reserve(app, init.recv_cq, init.rq_depth);
         let undo_send = |completions: &mut Completions| completions.unreserve(app, init.send_cq, init.sq_depth);
-        reserved.inspect_err(|_| undo_send(&mut self.completions))?;
-        let num = endpoint.create_qp(app, init).inspect_err(|_| {
+        self.completions.reserve(app, init.recv_cq, init.rq_depth).inspect_err(|_| undo_send(&mut self.completions))?;
+        let created = self.reserve_shared(app, &init).and_then(|()| endpoint.create_qp(app, init));
+        let num = created.inspect_err(|_| {
             undo_send(&mut self.completions);
             self.completions.unreserve(app, init.recv_cq, init.rq_depth);
         })?;
-        owner.qps[usize::from(slot)] = Some(AppQp { num, init, send_ring, recv_ring, failed: false });
+        let qp = AppQp { num, init, send_ring, recv_ring, failed: false };
+        self.app(app)?.queues[usize::from(slot)] = Some(Queue::Qp(Box::new(qp)));
         Ok(AppDone::QpCreated(num, slot))
+    }
+
+    /// Makes sure that there is room for all receives of the shared queue, if there is one, where this queue pair's
+    /// receives complete. It stays reserved until either queue is destroyed.
+    fn reserve_shared(&mut self, app: AppId, init: &QpInit) -> Result<(), CommandError> {
+        let Some(id) = init.srq else { return Ok(()) };
+        let owner = self.apps.iter_mut().find(|known| known.id == app).ok_or(CommandError::BadArgument)?;
+        let srq = owner.srqs_mut().find(|srq| srq.id == id).ok_or(CommandError::NoSuchSrq)?;
+        if !srq.cqs.contains(&init.recv_cq) {
+            self.completions.hold(app, init.recv_cq, srq.depth)?;
+            srq.cqs.push(init.recv_cq);
+        }
+        Ok(())
     }
 
     fn destroy_qp(
@@ -217,9 +269,7 @@ impl AppTable {
         num: QpNum,
         retired: &mut Vec<Block>,
     ) -> Result<(), CommandError> {
-        let owner = self.apps.iter_mut().find(|known| known.id == app).ok_or(CommandError::NoSuchQp)?;
-        let place = owner.qps.iter_mut().find(|qp| qp.as_ref().is_some_and(|qp| qp.num == num)).ok_or(CommandError::NoSuchQp)?;
-        let qp = place.take().ok_or(CommandError::NoSuchQp)?;
+        let qp = self.app(app).ok().and_then(|owner| owner.take_qp(num)).ok_or(CommandError::NoSuchQp)?;
         if !qp.failed {
             // The endpoint may have lost it by itself; it is gone in any case.
             let _ = endpoint.destroy_qp(now, app, num);
@@ -241,8 +291,11 @@ impl AppTable {
         if let Some(at) = self.apps.iter().position(|app| app.id == id) {
             let app = self.apps.swap_remove(at);
             self.waker.remove(&app.doorbell);
-            for qp in app.qps.into_iter().flatten() {
-                retired.extend([qp.send_ring.into_block(), qp.recv_ring.into_block()]);
+            for queue in app.queues.into_iter().flatten() {
+                match queue {
+                    Queue::Qp(qp) => retired.extend([qp.send_ring.into_block(), qp.recv_ring.into_block()]),
+                    Queue::Srq(srq) => retired.push(srq.ring.into_block()),
+                }
             }
         }
     }
@@ -253,7 +306,7 @@ impl AppTable {
             self.updates.push_back(AppUpdate::Event { app: id, event: Event::CqOverrun { cq } });
             let mut collector = Collector { now, endpoint, completions: &mut self.completions, updates: &mut self.updates };
             let owner = self.apps.iter_mut().filter(|app| app.id == id);
-            for qp in owner.flat_map(|app| app.qps.iter_mut().flatten()).filter(|qp| qp.init.send_cq == cq || qp.init.recv_cq == cq) {
+            for qp in owner.flat_map(App::qps_mut).filter(|qp| qp.init.send_cq == cq || qp.init.recv_cq == cq) {
                 collector.fail(id, qp, Status::LocalLength);
             }
         }
@@ -268,6 +321,10 @@ impl Memory for AppTable {
     fn write(&mut self, mem: MemId, offset: u64, data: &[u8]) -> Result<(), MemoryGone> {
         self.mappings.write(mem, offset, data)
     }
+
+    fn atomic(&mut self, mem: MemId, offset: u64, op: AtomicOp) -> Result<u64, MemoryGone> {
+        self.mappings.atomic(mem, offset, op)
+    }
 }
 
 /// The endpoint's event in the protocol's words.
@@ -278,6 +335,8 @@ fn translate(event: EndpointEvent) -> Event {
         EndpointEvent::ConnectFailed { qp, reason, private } => Event::ConnectFailed { qp, reason, private },
         EndpointEvent::Disconnected { qp } => Event::Disconnected { qp },
         EndpointEvent::QpFailed { qp, status } => Event::QpFailed { qp, status },
-        EndpointEvent::SendQueueDrained { .. } | EndpointEvent::SendQueueFailed { .. } | EndpointEvent::SrqLimit { .. } => todo!(),
+        EndpointEvent::SendQueueDrained { qp } => Event::SendQueueDrained { qp },
+        EndpointEvent::SendQueueFailed { qp, status } => Event::SendQueueFailed { qp, status },
+        EndpointEvent::SrqLimit { srq } => Event::SrqLimit { srq },
     }
 }

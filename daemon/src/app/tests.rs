@@ -3,6 +3,9 @@
 mod dialogue;
 mod honest;
 mod hostile;
+mod large;
+mod shared;
+mod verbs;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -63,6 +66,7 @@ fn applications(socket: PathBuf) -> Applications {
         mode: 0o600,
         max_applications: 8,
         max_qps_per_application: 4,
+        max_srqs_per_application: 2,
         max_regions_per_application: 4,
         max_memory_per_application: 1 << 24,
     }

@@ -114,6 +114,8 @@ const fn state_label(state: QpState) -> &'static str {
         QpState::Init => "connecting",
         QpState::ReadyToReceive => "accepting",
         QpState::ReadyToSend => "established",
+        QpState::SendQueueDrain => "draining",
+        QpState::SendQueueError => "send-error",
         QpState::Error => "error",
     }
 }

@@ -4,3 +4,4 @@ mod control;
 mod start;
 mod support;
 mod transfer;
+mod verbs;

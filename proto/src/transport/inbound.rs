@@ -41,6 +41,15 @@ impl Inbound {
         self.receiver.expected()
     }
 
+    /// True if a packet with this number would be kept.
+    pub(super) fn wants(&self, psn: Psn) -> bool {
+        match self.receiver.classify(psn) {
+            Arrival::Expected => true,
+            Arrival::Early => self.keeps_early,
+            Arrival::Duplicate | Arrival::OutOfWindow => false,
+        }
+    }
+
     /// Where a packet lies; one that is not wanted is answered and dropped.
     pub(super) fn classify(&mut self, now: Instant, base: &Base) -> Result<Arrival, DropReason> {
         let arrival = self.receiver.classify(base.psn);
@@ -61,6 +70,11 @@ impl Inbound {
         let urgent = base.ack_request || opens_gap || advance.packets > 1;
         self.acker.on_arrival(now, arrival, base.psn, self.receiver.expected(), urgent);
         advance
+    }
+
+    /// Something other than a packet is to be told.
+    pub(super) fn owe_news(&mut self) {
+        self.acker.owe_news(self.receiver.expected());
     }
 
     /// The same in steps: `turn` is asked for the next packet at which something happens in order, and carries it out

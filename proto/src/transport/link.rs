@@ -2,6 +2,7 @@
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant, Timestamp, earliest};
+use crate::transport::credits::CreditsTold;
 use crate::transport::inbound::{Answer, Inbound};
 use crate::transport::irn::{AckTiming, Acked, Feedback, Profile, RtoBounds, Sender, SenderConfig, Timeout};
 use crate::transport::reads::ReadsConfig;
@@ -41,6 +42,7 @@ pub(super) struct Link {
     pub(super) agreement: Agreement,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
+    credits_told: CreditsTold,
     last_heard: Instant,
     /// When we began to wait for the peer: it is not to blame for silence before.
     waiting_since: Instant,
@@ -71,6 +73,7 @@ impl Link {
             agreement,
             requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload, reads),
             responder: Responder::new(Inbound::new(agreement.peer_psn, profile, timing), responses),
+            credits_told: CreditsTold::default(),
             last_heard: now,
             waiting_since: now,
             keepalive,
@@ -119,6 +122,28 @@ impl Link {
         self.last_heard = now;
         self.last_arrival = (base.timestamp, now);
         self.marked = self.marked.wrapping_add(u16::from(base.fecn));
+    }
+
+    /// A packet of a message that takes a receive was placed.
+    pub(super) const fn note_message(&mut self) {
+        self.credits_told.heard();
+    }
+
+    /// A receive was posted: a sender that waits for one is told without being asked. True if there is something to send.
+    pub(super) fn note_posted(&mut self, credits: Credits) -> bool {
+        let news = self.credits_told.is_news(credits);
+        if news {
+            self.responder.inbound.owe_news();
+        }
+        news
+    }
+
+    /// The sender is told that there is no receive. One that was posted meanwhile is news.
+    fn note_refused(&mut self, credits: Credits) {
+        if credits.receives().is_some() {
+            self.credits_told.tell(Credits::of(0));
+            self.note_posted(credits);
+        }
     }
 
     /// An acknowledgement of requests arrived.
@@ -176,7 +201,7 @@ impl Link {
     }
 
     /// What we owe the peer: refusals and acknowledgements.
-    pub(super) fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<(Base, Ack)> {
+    pub(super) fn poll_answer(&mut self, now: Instant, credits: Credits, config: &EndpointConfig) -> Option<(Base, Ack)> {
         if !self.responder.is_due() {
             return None;
         }
@@ -184,19 +209,25 @@ impl Link {
         let msn = self.responder.inbound.receiver.msn();
         if let Some(refused) = self.responder.poll_refusal() {
             let kind = match refused {
-                Refused::NotReady => AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros())),
+                Refused::NotReady => {
+                    self.note_refused(credits);
+                    AckKind::ReceiverNotReady(rnr_code(config.rnr_delay.as_micros()))
+                }
                 Refused::Fatal(code) => AckKind::Nak(code),
             };
             return Some((self.base(now, self.responder.expected()), Ack { kind, msn, echo, sack: None }));
         }
         let answer = self.responder.inbound.poll()?;
-        Some((self.base(now, answer.cumulative), ack_of(answer, msn, echo)))
+        if !answer.negative {
+            self.credits_told.tell(credits);
+        }
+        Some((self.base(now, answer.cumulative), ack_of(answer, credits, msn, echo)))
     }
 
     /// What we owe the peer for its responses.
     pub(super) fn poll_read_answer(&mut self, now: Instant) -> Option<(Base, Ack)> {
         let answer = self.requester.reads.as_mut()?.inbound.poll()?;
-        Some((self.base(now, answer.cumulative), ack_of(answer, 0, self.echo(now))))
+        Some((self.base(now, answer.cumulative), ack_of(answer, Credits::UNLIMITED, 0, self.echo(now))))
     }
 
     fn echo(&self, now: Instant) -> Echo {
@@ -215,8 +246,8 @@ fn feedback_of(now: Instant, cumulative: Psn, ack: &Ack) -> Feedback<'_> {
     }
 }
 
-fn ack_of(answer: Answer, msn: u32, echo: Echo) -> Ack {
-    let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(Credits::UNLIMITED) };
+fn ack_of(answer: Answer, credits: Credits, msn: u32, echo: Echo) -> Ack {
+    let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(credits) };
     Ack { kind, msn, echo, sack: answer.sack }
 }
 

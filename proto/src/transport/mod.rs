@@ -6,6 +6,9 @@
 //! | `qp` | one queue pair: its states, its queues, its two halves |
 //! | `requester` | work requests to packets |
 //! | `responder` | packets to memory and receives |
+//! | `state` | the states of a queue pair |
+//! | `credits` | what the sender knows of the receiver's receives |
+//! | `srq` | receives that queue pairs share |
 //! | `ring` | queues that grow, with entries found by position |
 //! | `reads` | READs and atomics that we asked for |
 //! | `responses` | READs and atomics that we answer |
@@ -19,6 +22,7 @@
 mod bucket;
 mod connection;
 pub mod counters;
+mod credits;
 mod directory;
 mod endpoint;
 mod inbound;
@@ -33,6 +37,8 @@ mod requester;
 mod responder;
 mod responses;
 mod ring;
+mod srq;
+mod state;
 mod timers;
 pub mod work;
 
@@ -41,8 +47,8 @@ pub use endpoint::{Endpoint, QpView, Transmit};
 
 pub use paths::Paths;
 pub use psn::Psn;
-pub use qp::QpState;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
+pub use state::QpState;
 pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 
 use alloc::vec::Vec;
@@ -280,9 +286,11 @@ pub enum CommandError {
     NoSuchQp,
     /// No such region, or it belongs to another application.
     NoSuchRegion,
+    /// No such shared receive queue, or it belongs to another application.
+    NoSuchSrq,
     /// No such connection request, or it is another application's.
     NoSuchRequest,
-    /// The queue pair's state does not allow it.
+    /// The state of the queue pair does not allow it, or queue pairs still use the shared receive queue.
     WrongState,
     /// A table is full.
     LimitReached,
@@ -297,9 +305,11 @@ pub enum CommandError {
 pub enum PostError {
     /// No such queue pair, or it belongs to another application.
     NoSuchQp,
+    /// No such shared receive queue, or it belongs to another application.
+    NoSuchSrq,
     /// As many requests as the queue holds are outstanding.
     QueueFull,
-    /// The queue pair is not connected (send), or reset.
+    /// The queue pair is not connected (send), or takes its receives from a shared queue (receive).
     WrongState,
     /// The message is longer than [`work::MAX_MESSAGE`], or has more than 2^23 packets of the connection's size.
     TooLong,

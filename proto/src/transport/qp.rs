@@ -10,46 +10,17 @@ use crate::transport::link::{Agreement, Link, answer_body};
 use crate::transport::reads::{Answered, ReadTarget};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
-use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target};
+use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target, receive_of};
 use crate::transport::responses::ResponsePlan;
+use crate::transport::srq::SharedQueue;
+use crate::transport::state::QpState;
 use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
-use crate::transport::{AppId, CqId, EndpointConfig, Psn, QpInit, QpNum, RecvWork};
+use crate::transport::{AppId, CqId, EndpointConfig, Event, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
 use crate::wire::packet::{Ack, Base, Body};
 
 /// Most packets of a message: the reach of [`Psn::distance_from`].
 const MAX_PACKETS: u32 = 1 << 23;
-
-/// The states of a queue pair. InfiniBand's RESET, INIT, RTR, RTS and ERR (vol. 1, 10.3.1).
-///
-/// ```text
-///  Reset --connect--> Init --reply--> ReadyToSend
-///  Reset --accept--> ReadyToReceive --ready to use, or the first packet--> ReadyToSend
-///  any --failure, close--> Error
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QpState {
-    /// Created; receives may be posted.
-    Reset,
-    /// A connection has been asked for.
-    Init,
-    /// A connection has been accepted; packets are received.
-    ReadyToReceive,
-    /// Connected both ways.
-    ReadyToSend,
-    /// Failed or closed; everything posted is flushed.
-    Error,
-}
-
-impl QpState {
-    /// True if the state may follow this one.
-    pub const fn may_become(self, next: Self) -> bool {
-        matches!(
-            (self, next),
-            (Self::Reset, Self::Init | Self::ReadyToReceive) | (Self::Init | Self::ReadyToReceive, Self::ReadyToSend) | (_, Self::Error)
-        )
-    }
-}
 
 /// Completions on their way to the driver.
 pub(super) type Completions = VecDeque<(AppId, CqId, Completion)>;
@@ -93,6 +64,8 @@ pub(super) struct QueuePair {
     /// The connection that it belongs to, as an index into the connection manager.
     pub(super) connection: Option<usize>,
     state: QpState,
+    /// The application was told that the queue it drains is at rest.
+    drained: bool,
     /// What the peer did wrong, if that is why it failed.
     fault: Option<Status>,
     send_queue: SendQueue,
@@ -109,6 +82,7 @@ impl QueuePair {
             counters: QpCounters::default(),
             connection: None,
             state: QpState::Reset,
+            drained: false,
             fault: None,
             send_queue: SendQueue::new(init.sq_depth),
             recv_queue: RecvQueue::new(init.rq_depth),
@@ -161,6 +135,8 @@ impl QueuePair {
         let allowed = self.state.may_become(next);
         if allowed {
             self.state = next;
+            self.drained = false;
+            self.send_queue.drain(next == QpState::SendQueueDrain);
         }
         allowed
     }
@@ -183,21 +159,56 @@ impl QueuePair {
         }
     }
 
-    pub(super) fn post_recv(&mut self, work: RecvWork) {
+    /// The send queue has failed: a further request is flushed.
+    pub(super) fn flush_send(&self, work: SendWork, len: u32, completions: &mut Completions) {
+        let slot = SendSlot::new(work, len);
+        completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, Status::Flushed)));
+    }
+
+    /// A request cannot be sent, and nothing of it was.
+    pub(super) fn refuse_request(&mut self, position: u32) {
+        self.send_queue.mark_fault(position, Status::LocalProtection);
+    }
+
+    /// What has become of the send queue: a request at fault has its turn, or the requests begun before a drain are done.
+    pub(super) fn settle(&mut self, completions: &mut Completions) -> Option<Event> {
+        match self.state {
+            QpState::ReadyToSend => {
+                let status = self.send_queue.fault_of_oldest()?;
+                self.fail_sends(Failure::of_oldest(status), completions);
+                self.enter(QpState::SendQueueError);
+                Some(Event::SendQueueFailed { qp: self.number, status })
+            }
+            QpState::SendQueueDrain if !self.drained && self.send_queue.is_at_rest() => {
+                self.drained = true;
+                Some(Event::SendQueueDrained { qp: self.number })
+            }
+            _ => None,
+        }
+    }
+
+    /// True if the peer is to be told.
+    pub(super) fn post_recv(&mut self, work: RecvWork) -> bool {
         self.recv_queue.push(work);
+        let credits = self.recv_queue.credits(false);
+        self.state != QpState::Error && self.link.as_mut().is_some_and(|link| link.note_posted(credits))
     }
 
     /// Fails or closes: the request at fault gets the status, the others are flushed.
     pub(super) fn fail(&mut self, failure: Failure, completions: &mut Completions) {
         self.state = QpState::Error;
+        self.fail_sends(failure, completions);
+        while let Some(slot) = self.recv_queue.pop() {
+            completions.push_back((self.owner, self.init.recv_cq, self.recv_completion(&slot, Status::Flushed)));
+        }
+    }
+
+    fn fail_sends(&mut self, failure: Failure, completions: &mut Completions) {
         let at_fault = failure.request.unwrap_or_else(|| self.send_queue.oldest());
         loop {
             let status = if self.send_queue.oldest() == at_fault { failure.status } else { Status::Flushed };
             let Some(slot) = self.send_queue.pop() else { break };
             completions.push_back((self.owner, self.init.send_cq, self.send_completion(&slot, status)));
-        }
-        while let Some(slot) = self.recv_queue.pop() {
-            completions.push_back((self.owner, self.init.recv_cq, self.recv_completion(&slot, Status::Flushed)));
         }
     }
 
@@ -222,12 +233,21 @@ impl QueuePair {
             op: slot.completion_op(),
             byte_len: slot.result.byte_len,
             imm: slot.result.tail.immediate(),
-            invalidated: slot.result.tail.invalidated(),
+            // What was flushed made nothing void.
+            invalidated: if matches!(status, Status::Success) { slot.result.tail.invalidated() } else { None },
             solicited: slot.result.solicited,
         }
     }
 
     // ---- events
+
+    /// Before a request packet of the peer is handled: takes what it needs out of the shared receive queue.
+    pub(super) fn take_shared(&mut self, base: &Base, body: &Body<'_>, shared: &mut SharedQueue) {
+        let Some(link) = self.link.as_ref().filter(|_| self.state != QpState::Error) else { return };
+        if let Some(recv_sn) = link.responder.receive_needed(base, body, &self.recv_queue) {
+            shared.hand_over(&mut self.recv_queue, recv_sn);
+        }
+    }
 
     /// A request packet of the peer arrived.
     pub(super) fn handle_request(
@@ -235,7 +255,7 @@ impl QueuePair {
         now: Instant,
         base: &Base,
         body: &Body<'_>,
-        regions: &Regions,
+        regions: &mut Regions,
         memory: &mut impl Memory,
         completions: &mut Completions,
     ) -> Result<(), DropReason> {
@@ -249,8 +269,11 @@ impl QueuePair {
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
             Outcome::Taken { advance, early } => {
+                if receive_of(body).is_some() {
+                    link.note_message();
+                }
                 self.count_taken(body, advance.messages, early);
-                self.complete_receives(advance.completions, completions);
+                self.complete_receives(advance.completions, regions, completions);
                 Ok(())
             }
             Outcome::Dropped(reason) => {
@@ -258,7 +281,7 @@ impl QueuePair {
                 Err(reason)
             }
             Outcome::Fatal { code, advance } => {
-                self.complete_receives(advance.completions, completions);
+                self.complete_receives(advance.completions, regions, completions);
                 self.fail(Failure::FLUSH, completions);
                 self.fault = Some(status_of(code));
                 Err(DropReason::AccessRefused)
@@ -275,9 +298,13 @@ impl QueuePair {
         }
     }
 
-    fn complete_receives(&mut self, count: u32, completions: &mut Completions) {
+    fn complete_receives(&mut self, count: u32, regions: &mut Regions, completions: &mut Completions) {
         for _ in 0..count {
             if let Some(slot) = self.recv_queue.pop() {
+                if let Some(key) = slot.result.tail.invalidated() {
+                    // The key may have gone since the message was placed, by another message or its own application.
+                    let _ = regions.invalidate(self.owner, key);
+                }
                 completions.push_back((self.owner, self.init.recv_cq, self.recv_completion(&slot, Status::Success)));
             }
         }
@@ -296,6 +323,9 @@ impl QueuePair {
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        if let AckKind::Ack(credits) = ack.kind {
+            link.requester.on_credits(now, credits, &self.send_queue);
+        }
         if acked.cumulative > 0 {
             link.requester.on_progress();
             self.complete_sends(completions);
@@ -364,7 +394,7 @@ impl QueuePair {
                 self.counters.rnr_received += 1;
                 let delay = Duration::from_micros(u64::from(rnr_delay_us(code)));
                 let requester = &mut self.link.as_mut()?.requester;
-                (!requester.on_receiver_not_ready(now, delay, config.rnr_retry)).then_some(Status::RnrRetryExceeded)
+                (!requester.on_receiver_not_ready(now, delay, config.rnr_retry, &self.send_queue)).then_some(Status::RnrRetryExceeded)
             }
             AckKind::Nak(NakCode::InvalidRequest) => Some(Status::RemoteInvalidRequest),
             AckKind::Nak(NakCode::RemoteAccess) => Some(Status::RemoteAccess),
@@ -401,7 +431,7 @@ impl QueuePair {
     /// When a peer that something is wanted from is given up, however many retries are left. While it is not ready it
     /// is not asked, so that its silence says nothing.
     fn silence_deadline(&self, config: &EndpointConfig) -> Option<Instant> {
-        let link = self.link.as_ref().filter(|_| self.state == QpState::ReadyToSend)?;
+        let link = self.link.as_ref().filter(|_| self.state.sends())?;
         let waits = self.waits_for_peer(link) && !link.requester.waits_for_receiver();
         waits.then(|| link.silent_since() + config.peer_timeout)
     }
@@ -422,7 +452,7 @@ impl QueuePair {
     /// a READ waits for its answer: then it is the peer that has the time-out, as long as it lives.
     fn keepalive_deadline(&self) -> Option<Instant> {
         let link = self.link.as_ref()?;
-        let idle = self.state == QpState::ReadyToSend && link.requester.is_idle();
+        let idle = self.state.sends() && link.requester.is_idle();
         idle.then(|| link.keepalive_deadline())
     }
 
@@ -442,7 +472,7 @@ impl QueuePair {
     /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
         let answer = self.poll_answer(now, config);
-        if answer.is_some() || self.state != QpState::ReadyToSend {
+        if answer.is_some() || !self.state.sends() {
             return answer;
         }
         if self.link.as_mut()?.take_turn() {
@@ -454,7 +484,7 @@ impl QueuePair {
 
     fn poll_answer(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        let own = link.poll_answer(now, config).map(|(base, ack)| (base, ack, false));
+        let own = link.poll_answer(now, self.recv_queue.credits(self.init.srq.is_some()), config).map(|(base, ack)| (base, ack, false));
         // A queue pair that failed has nothing to say about responses.
         let failed = self.state == QpState::Error;
         let (base, ack, of_responses) =

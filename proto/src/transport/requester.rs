@@ -3,15 +3,22 @@
 use alloc::boxed::Box;
 
 use crate::drops::DropReason;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earliest};
+use crate::transport::credits::CreditGate;
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
 use crate::transport::ring::Ring;
-use crate::transport::work::{CompletionOp, Data, SendOp, SendWork};
+use crate::transport::work::{CompletionOp, Data, SendOp, SendWork, Status};
 use crate::transport::{AppId, Psn};
-use crate::wire::headers::Position;
+use crate::wire::headers::{Credits, Position};
 use crate::wire::packet::{Base, Body, Tail};
+
+/// Without credit we wait four times the long retransmission time-out before we ask: news of a receive comes unasked
+/// and is rarely lost, and asking too early costs a refusal. Each refusal doubles the wait.
+const CREDIT_WAIT_DOUBLINGS: u8 = 2;
+/// Chooses the long retransmission time-out.
+const MANY_IN_FLIGHT: u32 = u32::MAX;
 
 /// A posted work request and its place in the packet stream.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +31,8 @@ pub(super) struct SendSlot {
     recv_sn: u32,
     /// Number among READs and atomics, if it is one.
     read_sn: u32,
+    /// Why it is not to be sent.
+    fault: Option<Status>,
 }
 
 const EMPTY: SendSlot = SendSlot {
@@ -34,6 +43,7 @@ const EMPTY: SendSlot = SendSlot {
     packets_sent: 0,
     recv_sn: 0,
     read_sn: 0,
+    fault: None,
 };
 
 impl Default for SendSlot {
@@ -43,6 +53,11 @@ impl Default for SendSlot {
 }
 
 impl SendSlot {
+    /// A request of `len` bytes that has not begun.
+    pub(super) const fn new(work: SendWork, len: u32) -> Self {
+        Self { work, len, ..EMPTY }
+    }
+
     pub(super) const fn completion_op(&self) -> CompletionOp {
         match self.work.op {
             SendOp::Send | SendOp::SendInvalidate { .. } => CompletionOp::Send,
@@ -83,12 +98,14 @@ pub(super) struct SendQueue {
     slots: Ring<SendSlot>,
     depth: u32,
     cursor: u32,
+    /// Requests that have not begun are held back.
+    draining: bool,
 }
 
 impl SendQueue {
     /// Room for `depth` requests.
     pub(super) const fn new(depth: u32) -> Self {
-        Self { slots: Ring::new(0), depth, cursor: 0 }
+        Self { slots: Ring::new(0), depth, cursor: 0, draining: false }
     }
 
     /// The request at a position, which has one.
@@ -121,9 +138,38 @@ impl SendQueue {
         self.cursor != self.slots.tail()
     }
 
+    /// True if the next packet may be of the request at the cursor, as far as the queue's state goes.
+    fn may_continue(&self) -> bool {
+        let slot = self.slot(self.cursor);
+        let held = self.draining && slot.packets_sent == 0;
+        self.has_unsent() && !held && slot.fault.is_none()
+    }
+
+    /// True if no request is under way: each is done or has not begun.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.oldest() == self.cursor && self.slot(self.cursor).packets_sent == 0
+    }
+
+    /// No further request begins, or they do again.
+    pub(super) const fn drain(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    /// A request is at fault and is not sent. It fails when it is the oldest.
+    pub(super) fn mark_fault(&mut self, position: u32, fault: Status) {
+        if let Some(slot) = self.slots.get_mut(position) {
+            slot.fault = Some(fault);
+        }
+    }
+
+    /// What is wrong with the oldest request.
+    pub(super) fn fault_of_oldest(&self) -> Option<Status> {
+        self.slots.get(self.oldest())?.fault
+    }
+
     /// Queues a request of `len` bytes. The caller has checked that it fits.
     pub(super) fn push(&mut self, work: SendWork, len: u32) {
-        self.slots.push(SendSlot { work, len, ..EMPTY });
+        self.slots.push(SendSlot::new(work, len));
     }
 
     /// Takes out the oldest request, done or not.
@@ -185,8 +231,17 @@ pub(super) struct Requester {
     payload: u32,
     /// Receive sequence number of the next message that consumes a receive.
     recv_sn: u32,
+    credits: CreditGate,
+    /// Where the oldest message that takes a receive and is not acknowledged may be found.
+    unacknowledged: u32,
     /// The receiver was not ready: nothing is sent before this.
     rnr_until: Option<Instant>,
+    /// The delay that it asked for ends. Without credit we wait longer, until credit comes.
+    rnr_earliest: Instant,
+    /// Packets before this were sent before it was found not ready.
+    refused_end: Option<Psn>,
+    /// Refusals in a row, and those that count towards giving up.
+    rnr_streak: u8,
     rnr_retries: u8,
     /// The peer is to be asked for a sign of life.
     keepalive: bool,
@@ -194,7 +249,21 @@ pub(super) struct Requester {
 
 impl Requester {
     pub(super) fn new(sender: Sender, payload: u32, reads_config: ReadsConfig) -> Self {
-        Self { sender, reads: None, reads_config, payload: payload.max(1), recv_sn: 0, rnr_until: None, rnr_retries: 0, keepalive: false }
+        Self {
+            sender,
+            reads: None,
+            reads_config,
+            payload: payload.max(1),
+            recv_sn: 0,
+            credits: CreditGate::default(),
+            unacknowledged: 0,
+            rnr_until: None,
+            rnr_earliest: Instant::ZERO,
+            refused_end: None,
+            rnr_streak: 0,
+            rnr_retries: 0,
+            keepalive: false,
+        }
     }
 
     /// Decides what to send now, and how it looks.
@@ -203,15 +272,19 @@ impl Requester {
             return None;
         }
         let keepalive = self.keepalive_may_start(queue);
-        let pick = self.sender.pick(now, keepalive || queue.has_unsent() && self.may_start(queue))?;
+        let has_new = keepalive || self.may_send_new(now, queue);
+        let pick = self.sender.pick(now, has_new)?;
         let (position, index) = self.locate(pick, keepalive, queue);
         let Some(slot) = queue.slots.get(position) else { return Some(keepalive_plan(pick, position)) };
+        if self.is_refused_again(pick, slot) {
+            return None;
+        }
         let packets = slot.request_packets(self.payload);
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
         let last = index + 1 == packets;
         let closing = self.sender.in_flight() + 1 >= self.sender.cap();
-        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && position == queue.newest();
+        let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && self.pauses_after(position, slot, queue);
         Some(Plan {
             pick,
             body: self.body_of(pick, slot, Position::of(index, packets), offset, recv_sn),
@@ -225,6 +298,14 @@ impl Requester {
         })
     }
 
+    fn may_send_new(&mut self, now: Instant, queue: &SendQueue) -> bool {
+        let ready = queue.may_continue() && self.may_start(queue);
+        if !ready {
+            self.credits.rest();
+        }
+        ready && self.has_credit(now, queue)
+    }
+
     /// Whether the next request may send its first packet, or the one begun its next.
     fn may_start(&self, queue: &SendQueue) -> bool {
         let slot = queue.slot(queue.cursor);
@@ -235,6 +316,72 @@ impl Requester {
             SendOp::Read { .. } | SendOp::Atomic { .. } => self.reads.as_ref().is_none_or(|reads| reads.has_room()),
             _ => true,
         }
+    }
+
+    /// Whether there is a receive for the next message, or it is time to send a packet without knowing.
+    fn has_credit(&mut self, now: Instant, queue: &SendQueue) -> bool {
+        let slot = queue.slot(queue.cursor);
+        if !slot.consumes_receive() {
+            self.credits.rest();
+            return true;
+        }
+        let recv_sn = if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn };
+        let wait = self.credit_wait();
+        self.credits.admits(now, recv_sn, self.sender.in_flight() > 0, wait)
+    }
+
+    /// How long to wait for credit before asking.
+    fn credit_wait(&self) -> Duration {
+        self.sender.rtt().timeout(MANY_IN_FLIGHT, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
+    }
+
+    /// True if nothing follows this request soon: there is no other, or it has no credit.
+    fn pauses_after(&self, position: u32, slot: &SendSlot, queue: &SendQueue) -> bool {
+        let next = queue.slot(position.wrapping_add(1));
+        let taken = u32::from(slot.packets_sent == 0 && slot.consumes_receive());
+        position == queue.newest() || next.consumes_receive() && !self.credits.covers(self.recv_sn.wrapping_add(taken))
+    }
+
+    /// The receiver said how many receives there are beyond those that it has acknowledged.
+    pub(super) fn on_credits(&mut self, now: Instant, credits: Credits, queue: &SendQueue) {
+        let acknowledged = self.oldest_receive(queue);
+        self.credits.grant(acknowledged, credits);
+        if self.credits.covers(acknowledged) {
+            self.rnr_until = self.rnr_until.map(|until| until.min(self.rnr_earliest));
+        } else if self.rnr_until.is_none() && self.refused_end.is_some_and(|end| self.sender.unacknowledged().is_before(end)) {
+            // What is in flight was refused with what went before it: no need to ask whether there is room now.
+            let until = now + self.credit_wait();
+            self.rnr_until = Some(until);
+            self.rnr_earliest = now;
+            self.sender.on_receiver_not_ready(until);
+        }
+    }
+
+    /// The receive of the oldest message that takes one and is not acknowledged in full. Messages are walked over once.
+    fn oldest_receive(&mut self, queue: &SendQueue) -> u32 {
+        if self.unacknowledged.wrapping_sub(queue.oldest()) > queue.len() {
+            self.unacknowledged = queue.oldest();
+        }
+        loop {
+            let slot = queue.slot(self.unacknowledged);
+            let begun = self.unacknowledged != queue.cursor || slot.packets_sent > 0;
+            if !begun {
+                return self.recv_sn;
+            }
+            if slot.consumes_receive() && self.sender.unacknowledged().is_before(slot.first.plus(slot.packets)) {
+                return slot.recv_sn;
+            }
+            if self.unacknowledged == queue.cursor {
+                return self.recv_sn;
+            }
+            self.unacknowledged = self.unacknowledged.wrapping_add(1);
+        }
+    }
+
+    /// True if a packet need not be sent again yet: there is no receive for it. The oldest in flight goes in any case.
+    fn is_refused_again(&self, pick: Pick, slot: &SendSlot) -> bool {
+        let Pick::Again { psn, .. } = pick else { return false };
+        psn != self.sender.unacknowledged() && slot.consumes_receive() && !self.credits.covers(slot.recv_sn)
     }
 
     /// How a packet looks, but for its payload.
@@ -319,7 +466,7 @@ impl Requester {
     }
 
     /// The receiver was not ready. Returns false if that happened too often.
-    pub(super) fn on_receiver_not_ready(&mut self, now: Instant, delay: Duration, retry_limit: u8) -> bool {
+    pub(super) fn on_receiver_not_ready(&mut self, now: Instant, delay: Duration, retry_limit: u8, queue: &SendQueue) -> bool {
         /// The value that stands for endless retries (InfiniBand vol. 1, 9.7.5.2.8).
         const ENDLESS: u8 = 7;
         if self.rnr_until.is_some_and(|until| now < until) {
@@ -331,23 +478,33 @@ impl Requester {
             }
             self.rnr_retries += 1;
         }
-        self.rnr_until = Some(now + delay);
-        self.sender.on_receiver_not_ready(now + delay);
+        let oldest = self.oldest_receive(queue);
+        // Who sends without credit is in no hurry: credit will be announced, and if that is lost, time helps.
+        let wait = self.credit_wait();
+        let until = now + if self.credits.will_come(oldest) { delay.max(wait) } else { delay };
+        self.credits.refuse(oldest);
+        self.rnr_streak = self.rnr_streak.saturating_add(1);
+        self.rnr_earliest = now + delay;
+        self.refused_end = Some(self.sender.next_new());
+        self.rnr_until = Some(until);
+        self.sender.on_receiver_not_ready(until);
         true
     }
 
     /// The receiver took something: not-ready retries count anew.
     pub(super) const fn on_progress(&mut self) {
         self.rnr_retries = 0;
+        self.rnr_streak = 0;
     }
 
     /// When time matters next. While the receiver is not ready only the end of its delay does.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.rnr_until.or_else(|| self.sender.deadline())
+        self.rnr_until.or_else(|| earliest(self.sender.deadline(), self.credits.deadline()))
     }
 
     /// Time has passed; true if waiting for the receiver is over.
     pub(super) fn end_rnr_wait(&mut self, now: Instant) -> bool {
+        self.credits.handle_timeout(now);
         self.rnr_until.take_if(|until| *until <= now).is_some()
     }
 
@@ -358,6 +515,11 @@ impl Requester {
 }
 
 impl Plan {
+    /// True if nothing of the request was sent before.
+    pub(super) const fn is_first(&self) -> bool {
+        matches!(self.pick, Pick::New(_)) && self.offset == 0
+    }
+
     /// Copies the packet's bytes from application memory.
     pub(super) fn fill(&self, owner: AppId, regions: &Regions, memory: &impl Memory, out: &mut [u8]) -> Result<(), AccessRefused> {
         if out.is_empty() {

@@ -14,7 +14,7 @@ use crate::transport::responses::{Execution, Responses, ResponsesConfig};
 use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, RecvWork};
 use crate::transport::{AppId, Psn};
-use crate::wire::headers::NakCode;
+use crate::wire::headers::{Credits, NakCode};
 use crate::wire::packet::{Base, Body, Tail};
 
 /// A posted receive and what has been learnt about the message in it.
@@ -71,9 +71,19 @@ impl RecvQueue {
         self.slots.pop()
     }
 
-    /// True if this is the receive that the next message in order takes, posted or not.
-    const fn is_next(&self, recv_sn: u32) -> bool {
-        recv_sn == self.slots.head()
+    /// Number of the receive that the next message in order takes, posted or not.
+    pub(super) const fn next_sn(&self) -> u32 {
+        self.slots.head()
+    }
+
+    /// What the sender is told of it.
+    pub(super) fn credits(&self, shared: bool) -> Credits {
+        if shared { Credits::UNLIMITED } else { Credits::of(self.len()) }
+    }
+
+    /// How far a receive is ahead of the next one in order.
+    pub(super) const fn ahead(&self, recv_sn: u32) -> u32 {
+        recv_sn.wrapping_sub(self.next_sn())
     }
 
     /// The receive with this sequence number, if it is posted and open.
@@ -129,7 +139,7 @@ impl Responder {
             Ok(arrival) => arrival,
             Err(reason) => return Outcome::Dropped(reason),
         };
-        if arrival == Arrival::Expected && !self.has_its_turn(body, &target) {
+        if arrival == Arrival::Expected && !self.has_its_turn(body, &target) || !self.is_plausible(base.psn, body, target.queue) {
             return self.refuse(arrival, Refused::Fatal(NakCode::InvalidRequest));
         }
         let placed = match read_of(body) {
@@ -142,10 +152,23 @@ impl Responder {
         }
     }
 
+    /// A packet some way ahead cannot be for a receive further ahead: each message that takes one has a packet.
+    fn is_plausible(&self, psn: Psn, body: &Body<'_>, queue: &RecvQueue) -> bool {
+        let ahead = psn.distance_from(self.inbound.expected()).unwrap_or(0);
+        receive_of(body).is_none_or(|recv_sn| queue.ahead(recv_sn) <= ahead)
+    }
+
+    /// The receive that a packet needs, if the packet will be looked at.
+    pub(super) fn receive_needed(&self, base: &Base, body: &Body<'_>, queue: &RecvQueue) -> Option<u32> {
+        let recv_sn = receive_of(body)?;
+        let wanted = !self.has_refused() && self.inbound.wants(base.psn) && self.is_plausible(base.psn, body, queue);
+        wanted.then_some(recv_sn)
+    }
+
     /// Receives and READs are numbered in order.
     fn has_its_turn<M>(&self, body: &Body<'_>, target: &Target<'_, M>) -> bool {
         let executed = |read_sn| self.responses.as_ref().map_or(read_sn == 0, |responses| responses.is_next(read_sn));
-        receive_of(body).is_none_or(|recv_sn| target.queue.is_next(recv_sn)) && read_of(body).is_none_or(executed)
+        receive_of(body).is_none_or(|recv_sn| recv_sn == target.queue.next_sn()) && read_of(body).is_none_or(executed)
     }
 
     fn take_read<M>(&mut self, now: Instant, psn: Psn, body: &Body<'_>, target: &Target<'_, M>) -> Result<Mark, Refused> {
@@ -230,7 +253,7 @@ const fn read_of(body: &Body<'_>) -> Option<u32> {
 }
 
 /// The receive that a packet names.
-const fn receive_of(body: &Body<'_>) -> Option<u32> {
+pub(super) const fn receive_of(body: &Body<'_>) -> Option<u32> {
     match *body {
         Body::Send { recv_sn, .. } | Body::Write { imm: Some((_, recv_sn)), .. } => Some(recv_sn),
         _ => None,
@@ -250,6 +273,7 @@ impl<M: Memory> Target<'_, M> {
     fn place(&mut self, body: &Body<'_>, solicited: bool) -> Result<Mark, Refused> {
         match *body {
             Body::Send { position, recv_sn, offset, tail, payload } => {
+                self.check_key(tail)?;
                 let end = self.place_send(recv_sn, offset, payload)?;
                 Ok(if position.ends() {
                     self.close(recv_sn, RecvResult { byte_len: end, tail, solicited, by_write: false })
@@ -271,6 +295,14 @@ impl<M: Memory> Target<'_, M> {
                 })
             }
             _ => Err(Refused::Fatal(NakCode::InvalidRequest)),
+        }
+    }
+
+    /// A key to be made void must open something of ours. That happens only when the message has its turn.
+    fn check_key(&self, tail: Tail) -> Result<(), Refused> {
+        match tail.invalidated() {
+            Some(key) if !self.regions.opens(self.owner, key) => Err(Refused::Fatal(NakCode::RemoteAccess)),
+            _ => Ok(()),
         }
     }
 

@@ -148,10 +148,40 @@ fn capacities_other_than_powers_of_two_are_refused() {
 #[test]
 fn a_consumer_is_woken_once_per_arming() {
     let (producer, consumer) = pair(4);
-    assert!(!producer.take_armed());
-    consumer.arm();
-    assert!(producer.take_armed());
-    assert!(!producer.take_armed());
+    assert!(!producer.take_armed(true));
+    consumer.arm(Wake::Any);
+    assert!(producer.take_armed(false));
+    assert!(!producer.take_armed(true));
+}
+
+#[test]
+fn a_consumer_that_waits_for_urgent_entries_is_woken_by_nothing_else() {
+    let (producer, consumer) = pair(4);
+    consumer.arm(Wake::Urgent);
+    assert!(!producer.take_armed(false));
+    assert!(producer.take_armed(true), "still armed");
+    assert!(!producer.take_armed(true), "once");
+    consumer.arm(Wake::Urgent);
+    consumer.arm(Wake::Any);
+    assert!(producer.take_armed(false), "it has changed its mind");
+    // Whatever else a hostile consumer writes counts as any.
+    consumer.ring.block.word32(RING_ARMED).store(77, Ordering::Relaxed);
+    assert!(producer.take_armed(false));
+}
+
+#[test]
+fn entries_can_be_looked_at_ahead_without_taking_them() {
+    let (mut producer, mut consumer) = pair(4);
+    (0..4).for_each(|value| producer.push(&number(value)).unwrap());
+    assert_eq!(consumer.peek_ahead(0), Ok(None), "not published");
+    producer.publish();
+    assert_eq!(consumer.peek_ahead(3), Ok(Some(number(3))));
+    assert_eq!(consumer.peek_ahead(4), Ok(None));
+    assert_eq!(consumer.pop(), Ok(Some(number(0))));
+    assert_eq!(consumer.peek_ahead(2), Ok(Some(number(3))));
+    assert_eq!(consumer.peek_ahead(3), Ok(None));
+    consumer.ring.block.word32(RING_PRODUCER).store(9, Ordering::Relaxed);
+    assert_eq!(consumer.peek_ahead(0), Err(Corrupt));
 }
 
 #[test]
@@ -197,7 +227,7 @@ fn a_consumer_that_arms_and_looks_again_never_oversleeps() {
                 thread::yield_now();
             }
             producer.publish();
-            if producer.take_armed() {
+            if producer.take_armed(false) {
                 wake.send(()).unwrap();
             }
         }
@@ -209,7 +239,7 @@ fn a_consumer_that_arms_and_looks_again_never_oversleeps() {
             next += 1;
         }
         consumer.release();
-        consumer.arm();
+        consumer.arm(Wake::Any);
         if next < COUNT && !consumer.has_entries().unwrap() {
             woken.recv().expect("the writer ended while entries were still to come: a wake-up was lost");
         }

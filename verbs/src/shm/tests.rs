@@ -81,3 +81,15 @@ fn files_go_in_and_out_without_a_copy_in_between() {
     let unwritable = File::open("/dev/null").unwrap();
     assert!(block.write_to(0, 4, &unwritable, 0).is_err());
 }
+
+#[test]
+fn words_for_atomics_lie_inside_and_aligned_or_are_refused() {
+    let (block, _fd) = Block::create("test", 20).unwrap();
+    block.atomic(8).unwrap().store(7, std::sync::atomic::Ordering::Relaxed);
+    let mut bytes = [0; 8];
+    block.read(8, &mut bytes).unwrap();
+    assert_eq!(u64::from_ne_bytes(bytes), 7);
+    for offset in [1, 4, 12, 16, 24, u64::MAX, u64::MAX - 7] {
+        assert_eq!(block.atomic(offset).map(|_| ()), Err(OutOfRange), "{offset}");
+    }
+}

@@ -54,7 +54,7 @@ fn messages_without_sense_end_the_session_and_only_that_session() {
             continue;
         }
         let message = is_cut_off(&world, |raw| raw.say(garbage.as_bytes(), &[]));
-        assert!(message.starts_with("not a request of attach protocol version 1: "), "{message}");
+        assert!(message.starts_with("not a request of attach protocol version 2: "), "{message}");
     }
     is_cut_off(&world, |raw| raw.say(&[0xff; 1000], &[]));
     is_cut_off(&world, |raw| raw.say(&vec![b' '; MAX_MESSAGE + 1], &[]));
@@ -90,7 +90,7 @@ fn whoever_may_not_attach_is_told_why() {
     };
     let (code, message) = refused(Command::Hello { version: 99, name: "raw".into() });
     assert_eq!(code, ErrorCode::VersionMismatch);
-    assert!(message.contains("version 99 of the attach protocol, weftd version 1"), "{message}");
+    assert!(message.contains("version 99 of the attach protocol, weftd version 2"), "{message}");
     assert_eq!(refused(Command::Listen { service: 1 }).0, ErrorCode::BadMessage);
     for name in [String::new(), "x".repeat(65), "a\nb".to_owned()] {
         assert_eq!(refused(Command::Hello { version: VERSION, name }).0, ErrorCode::BadArgument);
@@ -163,6 +163,50 @@ fn limits_are_named_and_what_is_given_back_may_be_taken_again() {
 }
 
 #[test]
+fn a_region_for_atomics_whose_words_would_not_be_aligned_is_refused() {
+    let world = World::start();
+    let (mut raw, _) = Raw::attach(&world, 0);
+    let fd = memfd(4096, SealFlags::SHRINK);
+    let mut register = |base, remote_atomic| {
+        let access = Access { remote_atomic, ..Access::default() };
+        raw.ask(Command::RegisterMemory { base, len: 4096, access }, &[fd.as_fd()]).0
+    };
+    let (code, message) = code_of(register(12, true));
+    assert_eq!(code, ErrorCode::BadArgument);
+    assert!(message.contains("base is 12") && message.contains("multiple of 8"), "{message}");
+    assert!(matches!(register(16, true), FromDaemon::Reply { .. }));
+    assert!(matches!(register(12, false), FromDaemon::Reply { .. }));
+}
+
+#[test]
+fn shared_receive_queues_are_limited_given_back_and_kept_while_used() {
+    let world = World::start();
+    let (mut raw, _) = Raw::attach(&world, 0);
+    let create = |raw: &mut Raw| match raw.ask(Command::CreateSrq { depth: 5 }, &[]) {
+        (FromDaemon::Reply { reply: Reply::SrqCreated { srq, capacity: 8, .. }, .. }, fds) if fds.len() == 1 => Ok(srq),
+        (refused, _) => Err(code_of(refused)),
+    };
+    let (first, second) = (create(&mut raw).unwrap(), create(&mut raw).unwrap());
+    let (code, message) = create(&mut raw).unwrap_err();
+    assert_eq!(code, ErrorCode::LimitReached);
+    assert!(message.contains("applications.max_srqs_per_application allows 2"), "{message}");
+    for depth in [0, (1 << 14) + 1, u32::MAX] {
+        assert_eq!(code_of(raw.ask(Command::CreateSrq { depth }, &[]).0).0, ErrorCode::BadArgument, "{depth}");
+    }
+    assert_eq!(code_of(raw.ask(Command::SetSrqLimit { srq: first, limit: 6 }, &[]).0).0, ErrorCode::BadArgument);
+    let FromDaemon::Reply { reply: Reply::CqCreated { cq, .. }, .. } = raw.ask(Command::CreateCq { depth: 16 }, &[]).0 else { panic!() };
+    let srq = Some(weft_verbs::protocol::SrqName(first));
+    let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: u32::MAX, recovery: None, srq };
+    let FromDaemon::Reply { reply: Reply::QpCreated { qp, rq_capacity: 1, .. }, .. } = raw.ask(command, &[]).0 else { panic!() };
+    assert_eq!(code_of(raw.ask(Command::DestroySrq { srq: first }, &[]).0).0, ErrorCode::WrongState);
+    for command in [Command::DestroyQp { qp }, Command::DestroySrq { srq: first }, Command::DestroySrq { srq: second }] {
+        assert!(matches!(raw.ask(command, &[]).0, FromDaemon::Reply { reply: Reply::Done, .. }));
+    }
+    assert_eq!(code_of(raw.ask(Command::DestroySrq { srq: first }, &[]).0).0, ErrorCode::NotFound);
+    create(&mut raw).unwrap();
+}
+
+#[test]
 fn depths_out_of_range_are_refused() {
     let world = World::start();
     let (mut raw, _) = Raw::attach(&world, 0);
@@ -171,7 +215,7 @@ fn depths_out_of_range_are_refused() {
     }
     let cq = weft_verbs::CqId(0);
     for (sq_depth, rq_depth) in [(0, 1), (1 << 15, 1), (1, 1 << 15), (u32::MAX, u32::MAX)] {
-        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None };
+        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None, srq: None };
         assert_eq!(code_of(raw.ask(command, &[]).0).0, ErrorCode::BadArgument, "{sq_depth} {rq_depth}");
     }
 }
@@ -184,17 +228,25 @@ fn what_belongs_to_another_application_is_as_if_it_did_not_exist() {
     let qp = owner.create_qp(&cq, &cq, &weft_verbs::QpOptions::default()).unwrap();
     let region = owner.register(4096, Access::default()).unwrap();
     owner.listen(5).unwrap();
+    let srq = owner.create_srq(8).unwrap();
     let (mut thief, _) = Raw::attach(&world, 0);
     let private = Vec::new();
     let attempts = [
         (Command::DestroyCq { cq: cq.id() }, ErrorCode::BadArgument),
         (Command::DestroyQp { qp: qp.num() }, ErrorCode::NotFound),
+        (Command::DestroySrq { srq: srq.id() }, ErrorCode::NotFound),
+        (Command::SetSrqLimit { srq: srq.id(), limit: 1 }, ErrorCode::NotFound),
+        (Command::Drain { qp: qp.num() }, ErrorCode::NotFound),
+        (Command::Resume { qp: qp.num() }, ErrorCode::NotFound),
         (Command::Disconnect { qp: qp.num() }, ErrorCode::NotFound),
         (Command::Connect { qp: qp.num(), host: "b".into(), service: 1, private }, ErrorCode::NotFound),
         (Command::DeregisterMemory { lkey: region.lkey() }, ErrorCode::NotFound),
         (Command::Listen { service: 5 }, ErrorCode::ServiceInUse),
         (Command::Unlisten { service: 5 }, ErrorCode::NotFound),
-        (Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None }, ErrorCode::BadArgument),
+        (
+            Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, srq: None },
+            ErrorCode::BadArgument,
+        ),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![0; 193] }, ErrorCode::BadArgument),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![] }, ErrorCode::NotFound),
     ];

@@ -6,17 +6,17 @@ use weft_verbs::{
 
 use super::*;
 
-const SERVICE: u16 = 7;
+pub(super) const SERVICE: u16 = 7;
 const FULL: Access = Access { local_write: true, remote_write: true, remote_read: false, remote_atomic: false };
 
-struct Side {
-    context: Context,
-    memory: MemoryRegion,
-    cq: CompletionQueue,
-    qp: QueuePair,
+pub(super) struct Side {
+    pub(super) context: Context,
+    pub(super) memory: MemoryRegion,
+    pub(super) cq: CompletionQueue,
+    pub(super) qp: QueuePair,
 }
 
-fn side(world: &World, host: u8, options: &QpOptions) -> Side {
+pub(super) fn side(world: &World, host: u8, options: &QpOptions) -> Side {
     let context = world.attach(host);
     let memory = context.register(1 << 16, FULL).unwrap();
     let cq = context.create_cq(options.sq_depth + options.rq_depth).unwrap();
@@ -25,7 +25,7 @@ fn side(world: &World, host: u8, options: &QpOptions) -> Side {
 }
 
 /// Two connected applications, one on each host. The accepting side sends its remote key along.
-fn connected(world: &World, options: &QpOptions) -> (Side, Side, u32) {
+pub(super) fn connected(world: &World, options: &QpOptions) -> (Side, Side, u32) {
     let (mut a, mut b) = (side(world, 0, options), side(world, 1, options));
     b.context.listen(SERVICE).unwrap();
     let (client, rkey) = thread::scope(|scope| {
@@ -276,7 +276,7 @@ fn a_key_of_another_application_opens_nothing_here_or_at_the_peer() {
     let refused = a.cq.next_completion(PATIENCE).unwrap().unwrap();
     assert_eq!((refused.wr_id, refused.status), (1, Status::LocalProtection));
     let event = a.context.next_event(PATIENCE).unwrap();
-    assert_eq!(event, Some(Event::QpFailed { qp: a.qp.num(), status: Status::LocalProtection }));
+    assert_eq!(event, Some(Event::SendQueueFailed { qp: a.qp.num(), status: Status::LocalProtection }));
     drop((a, b));
 
     let (mut a, _b, _) = connected_again(&world);

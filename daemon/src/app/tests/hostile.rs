@@ -13,44 +13,44 @@ use zerocopy::FromBytes;
 use super::*;
 use crate::app::{AppAction, AppDone, AppUpdate};
 
-const NOW: Instant = Instant::from_nanos(1);
+pub(super) const NOW: Instant = Instant::from_nanos(1);
 
 /// A worker's table driven by hand.
-struct Desk {
-    table: AppTable,
-    endpoint: Endpoint,
-    events: Vec<(AppId, Event)>,
+pub(super) struct Desk {
+    pub(super) table: AppTable,
+    pub(super) endpoint: Endpoint,
+    pub(super) events: Vec<(AppId, Event)>,
 }
 
 /// One application's side of everything, without the library in between.
-struct Application {
-    id: AppId,
-    page: Page,
-    lkey: u32,
-    qp: QpNum,
-    cq: CqId,
+pub(super) struct Application {
+    pub(super) id: AppId,
+    pub(super) page: Page,
+    pub(super) lkey: u32,
+    pub(super) qp: QpNum,
+    pub(super) cq: CqId,
     send: Block,
     recv: Block,
     completions: Consumer<CompletionEntry>,
     completion_block: Block,
 }
 
-const DEPTH: u32 = 8;
+pub(super) const DEPTH: u32 = 8;
 
-fn block_of<E: Entry>(fd: &OwnedFd, capacity: u32) -> Block {
+pub(super) fn block_of<E: Entry>(fd: &OwnedFd, capacity: u32) -> Block {
     Block::map(fd, ring_len::<E>(capacity).unwrap() as u64).unwrap()
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::on_host(0)
     }
 
-    fn on_host(number: u8) -> Self {
+    pub(super) fn on_host(number: u8) -> Self {
         Self { table: AppTable::new().unwrap(), endpoint: endpoint(number), events: Vec::new() }
     }
 
-    fn act(&mut self, app: AppId, action: AppAction) -> Result<AppDone, CommandError> {
+    pub(super) fn act(&mut self, app: AppId, action: AppAction) -> Result<AppDone, CommandError> {
         self.table.execute(NOW, AppCommand { app, ticket: 9, action }, &mut self.endpoint);
         let mut outcome = None;
         while let Some(update) = self.table.poll_update() {
@@ -63,7 +63,7 @@ impl Desk {
         outcome.expect("no answer")
     }
 
-    fn attach(&mut self, number: u32) -> Application {
+    pub(super) fn attach(&mut self, number: u32) -> Application {
         let id = AppId(number);
         let (page, page_fd) = Page::create().unwrap();
         let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
@@ -108,7 +108,7 @@ impl Desk {
     }
 
     /// Brings the frames that wait here to another host.
-    fn transmit_to(&mut self, other: &mut Self) {
+    pub(super) fn transmit_to(&mut self, other: &mut Self) {
         let mut frame = [0; 1600];
         while let Some(sent) = self.endpoint.poll_transmit(NOW, &mut frame, &self.table) {
             other.endpoint.handle_frame(NOW, &frame[..sent.len], &mut other.table);
@@ -117,7 +117,7 @@ impl Desk {
     }
 
     /// A breath without a network.
-    fn breathe(&mut self) -> usize {
+    pub(super) fn breathe(&mut self) -> usize {
         let taken = self.table.collect_work(NOW, &mut self.endpoint, 64);
         self.table.deliver(NOW, &mut self.endpoint);
         while let Some(update) = self.table.poll_update() {
@@ -131,13 +131,13 @@ impl Desk {
 }
 
 impl Application {
-    fn post_send(&mut self, number: u32, entry: &SendEntry) {
+    pub(super) fn post_send(&mut self, number: u32, entry: &SendEntry) {
         write_entry(&mut self.send, number, entry);
         self.send.word32(RING_PRODUCER).store(number + 1, Ordering::Release);
         self.page.ring(0);
     }
 
-    fn post_recv(&mut self, number: u32, entry: &RecvEntry) {
+    pub(super) fn post_recv(&mut self, number: u32, entry: &RecvEntry) {
         write_entry(&mut self.recv, number, entry);
         self.recv.word32(RING_PRODUCER).store(number + 1, Ordering::Release);
         self.page.ring(0);
@@ -152,13 +152,13 @@ impl Application {
         done
     }
 
-    fn outcomes(&mut self) -> Vec<(u64, Status)> {
+    pub(super) fn outcomes(&mut self) -> Vec<(u64, Status)> {
         self.done().iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 }
 
 /// Connects the queue pairs of two applications.
-fn connect(near: &mut Desk, from: &Application, far: &mut Desk, to: &Application) {
+pub(super) fn connect(near: &mut Desk, from: &Application, far: &mut Desk, to: &Application) {
     far.act(to.id, AppAction::Listen { service: 1 }).unwrap();
     near.act(from.id, AppAction::Connect { qp: from.qp, peer: mac(1), service: 1, private: Vec::new() }).unwrap();
     near.transmit_to(far);
@@ -168,18 +168,23 @@ fn connect(near: &mut Desk, from: &Application, far: &mut Desk, to: &Application
     assert!(matches!(near.events.pop(), Some((_, Event::Established { .. }))));
 }
 
-fn write_entry<E: Entry>(block: &mut Block, number: u32, entry: &E) {
+pub(super) fn write_entry<E: Entry>(block: &mut Block, number: u32, entry: &E) {
     let offset = RING_ENTRIES + (number % DEPTH) as usize * size_of::<E>();
     block.write(offset as u64, entry.as_bytes()).unwrap();
 }
 
-fn recv(wr_id: u64) -> RecvEntry {
+pub(super) fn recv(wr_id: u64) -> RecvEntry {
     RecvEntry { wr_id, ..RecvEntry::default() }
 }
 
 #[test]
 fn a_request_without_meaning_fails_its_queue_pair_and_each_request_completes_once() {
+    let odd_atomic = SendEntry { wr_id: 7, op: 5, sge_count: 1, ..SendEntry::default() };
     let bad_sends = [
+        odd_atomic,
+        SendEntry { wr_id: 7, op: 3, flags: 16, inline_len: 8, ..SendEntry::default() },
+        SendEntry { wr_id: 7, flags: 16, inline_len: 65, ..SendEntry::default() },
+        SendEntry { wr_id: 7, op: 6, flags: 1, ..SendEntry::default() },
         SendEntry { wr_id: 7, op: 200, ..SendEntry::default() },
         SendEntry { wr_id: 7, sge_count: 255, ..SendEntry::default() },
         SendEntry { wr_id: 7, flags: 0xff, ..SendEntry::default() },
@@ -432,7 +437,7 @@ proptest! {
                 Mischief::Recv(number, bytes) => villain.post_recv(number, &RecvEntry::read_from_bytes(&bytes).unwrap()),
                 Mischief::SendSge(number, sge_count, len, addr) => {
                     let sges = [SgeEntry { addr, len, lkey: if number % 2 == 0 { bystander.lkey } else { villain.lkey } }; 4];
-                    villain.post_send(number, &SendEntry { sge_count, sges, op: sge_count % 2, ..SendEntry::default() });
+                    villain.post_send(number, &SendEntry { sge_count, sges, op: sge_count + u8::from(number % 2 == 0), ..SendEntry::default() });
                 }
                 Mischief::Index(ring, word, value) => {
                     let block = [&villain.send, &villain.recv, &villain.completion_block][usize::from(ring)];

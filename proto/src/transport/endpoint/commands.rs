@@ -7,11 +7,12 @@ use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
 use crate::transport::link::Agreement;
-use crate::transport::qp::{Failure, QpState, QueuePair};
+use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Right;
+use crate::transport::state::QpState;
 use crate::transport::work::MAX_MESSAGE;
 use crate::transport::{
-    Access, AppId, CommandError, Data, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork, Status,
+    Access, AppId, CommandError, Data, Event, Keys, MemId, PostError, Psn, QpInit, QpNum, Recovery, RecvWork, RequestId, SendWork,
 };
 use crate::wire::MacAddr;
 use crate::wire::connection::{ConnectionKind, RecoveryOffer, Refusal};
@@ -45,12 +46,18 @@ impl Endpoint {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, [`CommandError::LimitReached`].
+    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, [`CommandError::NoSuchSrq`], [`CommandError::LimitReached`].
     pub fn create_qp(&mut self, owner: AppId, init: QpInit) -> Result<QpNum, CommandError> {
         if init.sq_depth == 0 || init.sq_depth > MAX_DEPTH || init.rq_depth > MAX_DEPTH {
             return Err(CommandError::BadArgument);
         }
+        if init.srq.is_some_and(|srq| self.shared.get_mut(owner, srq).is_none()) {
+            return Err(CommandError::NoSuchSrq);
+        }
         let slot = self.take_slot().ok_or(CommandError::LimitReached)?;
+        if let Some(shared) = init.srq.and_then(|srq| self.shared.get_mut(owner, srq)) {
+            shared.users += 1;
+        }
         self.live += 1;
         let entry = &mut self.slots[slot];
         entry.generation = entry.generation.wrapping_add(1);
@@ -91,6 +98,9 @@ impl Endpoint {
     fn remove_qp(&mut self, now: Instant, slot: usize) {
         self.close(now, slot, Failure::FLUSH);
         if let Some(qp) = self.slots[slot].qp.take() {
+            if let Some(shared) = qp.init.srq.and_then(|srq| self.shared.get_mut(qp.owner, srq)) {
+                shared.users -= 1;
+            }
             self.past.add(&qp.counters);
             self.live -= 1;
             self.free.push_back(slot);
@@ -126,6 +136,7 @@ impl Endpoint {
         for slot in slots {
             self.remove_qp(now, slot);
         }
+        self.shared.release(owner);
         self.listeners.retain(|_, listener| *listener != owner);
         let waiting: Vec<usize> = self.connections.waiting().filter(|(_, c)| c.owner == owner).map(|(index, _)| index).collect();
         for index in waiting {
@@ -151,13 +162,16 @@ impl Endpoint {
             QpState::Reset | QpState::Init => return Err(PostError::WrongState),
             _ if len > qp.longest_message() => return Err(PostError::TooLong),
             _ if qp.send_queue_is_full() => return Err(PostError::QueueFull),
+            QpState::SendQueueError => {
+                qp.flush_send(work, len, &mut self.completions);
+                return Ok(());
+            }
             _ => qp.post_send(now, work, len),
         }
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
         } else if !allowed {
-            let at_fault = qp.newest_request();
-            self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, at_fault));
+            qp.refuse_request(qp.newest_request());
         }
         self.touch(slot);
         Ok(())
@@ -178,12 +192,17 @@ impl Endpoint {
     pub fn post_recv(&mut self, owner: AppId, number: QpNum, work: RecvWork) -> Result<(), PostError> {
         let slot = self.owned_slot(owner, number).ok_or(PostError::NoSuchQp)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(PostError::NoSuchQp) };
+        if qp.init.srq.is_some() {
+            return Err(PostError::WrongState);
+        }
         if qp.recv_queue_is_full() {
             return Err(PostError::QueueFull);
         }
-        qp.post_recv(work);
+        let tell = qp.post_recv(work);
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
+        } else if tell {
+            self.touch(slot);
         }
         Ok(())
     }
@@ -360,17 +379,18 @@ impl Endpoint {
             window: remote.window.max(1),
             max_reads: self.config.max_reads.min(remote.responder_resources),
         };
-        let keepalive = self.draw_keepalive();
+        let keepalive = keepalive_of(self.config.keepalive, connection.tag);
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
             qp.activate(now, &self.config, agreement, keepalive);
         }
         debug_assert!(self.slots[slot].qp.as_ref().is_some_and(|qp| slot_of(qp.number) == slot));
         self.touch(slot);
     }
-    /// An interval of three to four quarters of the configured one, so that queue pairs connected at the same time do not all ask at the
-    /// same time.
-    fn draw_keepalive(&mut self) -> Duration {
-        let (longest, spread) = (self.config.keepalive, self.config.keepalive.div(4));
-        longest.saturating_sub(Duration::from_nanos(self.rng.below(spread.as_nanos().max(1))))
-    }
+}
+
+/// An interval of three to four quarters of the configured one, by the connection's tag, which is random: queue pairs connected at the
+/// same time do not all ask at the same time.
+fn keepalive_of(longest: Duration, tag: u16) -> Duration {
+    let step = longest.div(4 * (1 << 16));
+    longest.saturating_sub(step.saturating_mul(u64::from(tag)))
 }

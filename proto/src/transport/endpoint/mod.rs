@@ -1,11 +1,13 @@
 //! The endpoint: all queue pairs, regions and connections of one host.
 //!
-//! Three files, by kind of method: [`commands`] (what applications ask), [`receive`] (frames and deadlines),
+//! By kind of method: [`commands`], [`shared`] and [`states`] (what applications ask), [`receive`] (frames and deadlines),
 //! [`transmit`] (what goes out). The driver calls `handle_frame` for each frame, `handle_timeout` when
 //! `poll_timeout` has come, then `poll_transmit` until it has nothing, then drains completions and events.
 
 mod commands;
 mod receive;
+mod shared;
+mod states;
 mod transmit;
 
 #[cfg(test)]
@@ -21,8 +23,10 @@ use crate::time::{Duration, Instant};
 use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
-use crate::transport::qp::{Completions, QpState, QueuePair};
+use crate::transport::qp::{Completions, QueuePair};
 use crate::transport::region::Regions;
+use crate::transport::srq::SharedQueues;
+use crate::transport::state::QpState;
 use crate::transport::timers::Timers;
 use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery};
 use crate::wire::MacAddr;
@@ -99,6 +103,7 @@ pub struct Endpoint {
     /// Slots that may have something to send, served in turn.
     ready: VecDeque<usize>,
     regions: Regions,
+    shared: SharedQueues,
     connections: Connections,
     listeners: BTreeMap<u16, AppId>,
     /// Bounds the answers to frames for queue pairs that do not exist.
@@ -122,6 +127,7 @@ impl Endpoint {
         let timers = Timers::new(config.max_qps as usize + FIRST_SLOT + connections.limit());
         Self {
             regions: Regions::new(config.max_regions),
+            shared: SharedQueues::new(config.max_srqs),
             connections,
             config,
             rng,
@@ -258,6 +264,7 @@ impl Endpoint {
 
     /// Something changed for a queue pair: its deadline is set anew, and it gets its turn to send.
     fn touch(&mut self, slot: usize) {
+        self.settle(slot);
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let deadline = entry.qp.as_ref().and_then(|qp| qp.deadline(&self.config));
         self.timers.set(slot, deadline);

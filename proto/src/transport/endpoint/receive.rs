@@ -5,8 +5,9 @@ use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
 use crate::transport::link::Link;
-use crate::transport::qp::{Failure, QpState, QueuePair};
+use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Memory;
+use crate::transport::state::QpState;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
 use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, Packet};
@@ -96,7 +97,12 @@ impl Endpoint {
         self.confirm_by_traffic(slot);
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let before = qp.state();
-        let result = qp.handle_request(now, &packet.base, &packet.body, &self.regions, memory, &mut self.completions);
+        let shared = qp.init.srq.and_then(|srq| self.shared.get_mut(qp.owner, srq));
+        if let Some(shared) = shared {
+            qp.take_shared(&packet.base, &packet.body, shared);
+            self.events.extend(shared.take_news());
+        }
+        let result = qp.handle_request(now, &packet.base, &packet.body, &mut self.regions, memory, &mut self.completions);
         if before != QpState::Error {
             self.tell_fault(slot);
         }
@@ -157,7 +163,7 @@ impl Endpoint {
     /// The queue pair that a packet about something of ours belongs to: it must be connected both ways.
     fn find_sending_qp(&mut self, now: Instant, packet: &Packet<'_>) -> Result<usize, DropReason> {
         let slot = self.claim_qp(now, packet)?;
-        let sends = self.slots[slot].qp.as_ref().is_some_and(|qp| qp.state() == QpState::ReadyToSend);
+        let sends = self.slots[slot].qp.as_ref().is_some_and(|qp| qp.state().sends());
         if sends { Ok(slot) } else { Err(DropReason::QueuePairState) }
     }
 
@@ -387,7 +393,7 @@ impl Endpoint {
     fn take_final_ack(&mut self, now: Instant, slot: usize, number: QpNum, message: &ConnectionMessage<'_>) {
         let Some(qp) = self.slots[slot].qp.as_deref_mut().filter(|qp| qp.number == number) else { return };
         qp.connection = None;
-        if qp.state() == QpState::ReadyToSend {
+        if qp.state().sends() {
             let ack = Ack { kind: AckKind::Ack(Credits::UNLIMITED), msn: 0, echo: Echo::default(), sack: None };
             // A number that cannot be true acknowledges nothing; the work is then flushed.
             let _ = qp.handle_ack(now, message.psn, &ack, &self.config, &mut self.completions);

@@ -108,7 +108,12 @@ impl Endpoint {
             }
             Err(AccessRefused) => {
                 // The application deregistered memory that a posted request names.
-                self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                if plan.is_first() {
+                    qp.refuse_request(plan.work);
+                    self.touch(slot);
+                } else {
+                    self.fail_qp(now, slot, Failure::of_request(Status::LocalProtection, plan.work));
+                }
                 None
             }
         }
@@ -144,7 +149,7 @@ impl Endpoint {
 fn ethernet(config: &EndpointConfig, dst: MacAddr, turn: u32) -> Ethernet {
     let path = config.paths.at(turn);
     let tag = |id| VlanTag { priority: config.priority.unwrap_or(0), drop_eligible: false, id };
-    let vlan = path.or(config.priority.map(|_| 0)).map(tag);
+    let vlan = path.or_else(|| config.priority.map(|_| 0)).map(tag);
     Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
 }
 

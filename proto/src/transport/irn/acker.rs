@@ -102,6 +102,11 @@ impl Acker {
         }
     }
 
+    /// Answers without an arrival: something else that an acknowledgement carries has changed.
+    pub fn owe_news(&mut self, expected: Psn) {
+        self.owe(Reply { cumulative: None, negative: false, trigger: None }, expected);
+    }
+
     /// The time-out for coalesced acknowledgements.
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
