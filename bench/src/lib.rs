@@ -3,6 +3,8 @@
 //! `cargo bench -p weft-bench` prints nanoseconds and allocations per frame; `cargo test` runs the same code with
 //! little input and asserts that the hot path allocates nothing.
 
+pub mod fabric;
+pub mod recovery;
 mod scale;
 pub mod stream;
 mod transit;

@@ -1,8 +1,8 @@
 //! Two endpoints and an endless WRITE between them, batch by batch, each stage measured by itself.
 
 use weft_proto::transport::{
-    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp, SendWork,
-    SgList, Sge,
+    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp,
+    SendWork, SgList, Sge,
 };
 use weft_proto::wire::{EtherType, MacAddr, packet::Packet};
 use weft_proto::{Duration, Instant, Rng};
@@ -188,7 +188,7 @@ fn config(host: u8, mtu: usize) -> EndpointConfig {
         priority: None,
         mtu,
         recovery: Recovery::Irn,
-        bdp_cap: Some(256),
+        bdp_cap: BdpCap::Packets(256),
         started: 1,
         rto_low: Duration::from_millis(1),
         rto_high: Duration::from_millis(4),

@@ -1,5 +1,7 @@
 //! The node file: from a document to a [`Config`], with every check that needs more than one value.
 
+mod congestion;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -204,10 +206,12 @@ pub(crate) fn impairment(section: &Section<'_>) -> Impairment {
 
 fn switch(section: Section<'_>, largest_frame: u32) -> Switch {
     let classes = section.read("classes", defaults::CLASSES, scalar::integer(1..=defaults::CLASSES));
+    let voq_limit = section.read("voq_limit", defaults::VOQ_LIMIT, scalar::bytes(1..=defaults::MAX_VOQ_LIMIT));
     let switch = Switch {
         mac_table_size: section.read("mac_table_size", defaults::MAC_TABLE_SIZE, scalar::integer(1..=defaults::MAX_MAC_TABLE_SIZE)),
         mac_ageing: section.read("mac_ageing", defaults::MAC_AGEING, scalar::duration(defaults::MIN_MAC_AGEING, defaults::MAX_MAC_AGEING)),
-        voq_limit: section.read("voq_limit", defaults::VOQ_LIMIT, scalar::bytes(1..=defaults::MAX_VOQ_LIMIT)),
+        voq_limit,
+        marking: congestion::marking(section.section("marking"), voq_limit),
         weights: weights(&section, classes),
         quantum: section.read("quantum", defaults::QUANTUM, scalar::integer(defaults::MIN_QUANTUM..=defaults::MAX_QUANTUM)),
     };
@@ -232,7 +236,7 @@ fn transport(section: Section<'_>) -> Transport {
     let rto = || scalar::duration(defaults::MIN_RTO, defaults::MAX_RTO);
     let keepalive = scalar::duration(defaults::MIN_KEEPALIVE, defaults::MAX_KEEPALIVE);
     let connect_timeout = scalar::duration(defaults::MIN_CONNECT_TIMEOUT, defaults::MAX_CONNECT_TIMEOUT);
-    let bdp_cap = section.read("bdp_cap", BdpCap::Auto, bdp_cap);
+    let bdp_cap = bdp_cap(&section);
     let rto_low = section.read("rto_low", defaults::RTO_LOW, rto());
     let rto_high = rto_low.saturating_mul(defaults::RTO_HIGH_PER_LOW).min(defaults::MAX_RTO);
     let keepalive = section.read("keepalive", defaults::KEEPALIVE, keepalive);
@@ -243,6 +247,7 @@ fn transport(section: Section<'_>) -> Transport {
         ethertype: section.read("ethertype", defaults::TRANSPORT_ETHERTYPE, scalar::ethertype(defaults::MIN_ETHERTYPE..=u16::MAX)),
         recovery: section.read("recovery", Recovery::Irn, scalar::word),
         bdp_cap,
+        congestion: congestion::congestion(&section),
         rto_low,
         rto_high: section.read("rto_high", rto_high, rto()),
         retry_count: section.read("retry_count", defaults::RETRY_COUNT, scalar::integer(1..=defaults::MAX_RETRY_COUNT)),
@@ -295,14 +300,31 @@ fn check_timing(section: &Section<'_>, transport: &Transport) {
     }
 }
 
-/// `auto`, `off` or a number of packets. YAML 1.1 readers take `off` for a boolean; ours does not.
-fn bdp_cap(node: &Node) -> Result<BdpCap, String> {
+/// `bdp_fc: on|off` and `bdp_cap: auto|PACKETS`.
+fn bdp_cap(section: &Section<'_>) -> BdpCap {
+    let on = section.read("bdp_fc", true, on_off);
+    let cap = section.read("bdp_cap", BdpCap::Auto, auto_or_packets);
+    if !on && cap != BdpCap::Auto {
+        section.complain("bdp_cap", String::from("has no meaning while bdp_fc is off: leave one of them out"));
+    }
+    if on { cap } else { BdpCap::Off }
+}
+
+/// YAML 1.1 readers take `on` and `off` for booleans; ours does not.
+fn on_off(node: &Node) -> Result<bool, String> {
+    match scalar::text(node)? {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("expected on or off, found \"{other}\"")),
+    }
+}
+
+fn auto_or_packets(node: &Node) -> Result<BdpCap, String> {
     match scalar::text(node) {
         Ok("auto") => Ok(BdpCap::Auto),
-        Ok("off") => Ok(BdpCap::Off),
         _ => match scalar::integer(1..=defaults::MAX_BDP_CAP)(node) {
             Ok(packets) => Ok(BdpCap::Packets(packets)),
-            Err(message) => Err(format!("{message}; or write auto or off")),
+            Err(message) => Err(format!("{message}; or write auto")),
         },
     }
 }

@@ -5,9 +5,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
+use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::irn::bitmap::WINDOW;
+use weft_proto::transport::irn::window::START_ROUND_TRIP;
 use weft_proto::wire::EtherType;
 use weft_proto::{BitRate, Duration};
+
+use crate::units::Probability;
 
 /// Version of the configuration format.
 pub const VERSION: u64 = 1;
@@ -97,7 +101,31 @@ pub const MIN_QUANTUM: u32 = 64;
 /// Largest quantum: more than one super-frame makes turns unfair for no gain.
 pub const MAX_QUANTUM: u32 = 1 << 17;
 
+/// Marking starts when an output has waiting one part in so many of a virtual output queue's limit: 128 KiB of 1 MiB, 100 us
+/// at 10 Gbit/s, twice an idle round trip. Fewer bytes would idle the link between DCTCP's decreases, which take half at most.
+pub const MARKING_PART: u64 = 8;
+/// Share marked at the upper threshold: all, as DCTCP's single threshold.
+pub const MARKING_PMAX: Probability = Probability::ALWAYS;
+
 // ---- transport
+/// Packets with which a congestion window starts: RFC 6928.
+pub const FIRST_WINDOW: u32 = SETTINGS.first_window;
+/// Queueing delay that counts as congestion for Swift: four idle round trips of two daemons, so that noise of their
+/// wake-ups does not count; 250 kB at 10 Gbit/s, a quarter of a virtual output queue, so that it is noticed before drops.
+pub const QUEUEING_DELAY: Duration = SETTINGS.queueing_delay;
+/// Most that this grows for small windows: half of it (the paper leaves it open).
+pub const FLOW_SCALING: Duration = SETTINGS.flow_scaling;
+/// Queueing delay up to which TIMELY's rate grows: as Swift's. The paper's 50 us are 2.5 of its round trips.
+pub const TIMELY_LOW: Duration = SETTINGS.timely_low;
+/// Queueing delay from which TIMELY's rate falls: the round trip of busy daemons. The paper has ten times the lower one.
+pub const TIMELY_HIGH: Duration = SETTINGS.timely_high;
+/// Time between congestion notifications: 50 us (Zhu et al., SIGCOMM 2015).
+pub const NOTIFICATION_INTERVAL: Duration = SETTINGS.notification_interval;
+/// Lowest rate of TIMELY and DCQCN: a full frame per busy round trip.
+pub const MIN_CONGESTION_RATE: BitRate = SETTINGS.min_rate;
+/// Longest time among these parameters: the transport takes longer round trips for nonsense.
+pub const MAX_CONGESTION_TIME: Duration = Duration::from_secs(1);
+const SETTINGS: Settings = Settings::new(Algorithm::None, LINK_RATE);
 /// EtherType of the transport: IEEE local experimental 1.
 pub const TRANSPORT_ETHERTYPE: EtherType = EtherType::TRANSPORT;
 /// Smaller type fields are lengths (IEEE 802.3 3.2.6).
@@ -172,10 +200,8 @@ pub const MAX_SRQS: u32 = MAX_APPLICATIONS * MAX_SRQS_PER_APPLICATION;
 pub const LIMIT_SRQS: u32 = LIMIT_QPS;
 /// Largest window in packets: that of the transport's bitmaps.
 pub const MAX_BDP_CAP: u32 = WINDOW;
-/// Round trip that the automatic window covers: two blocking daemons on busy cores (see the top).
-pub const PATH_ROUND_TRIP: Duration = Duration::from_millis(1);
-/// Smallest automatic window in packets: about the paper's 110.
-pub const MIN_AUTO_CAP: u32 = 128;
+/// Round trip that the automatic window assumes before one is measured: two blocking daemons on busy cores (see the top).
+pub const PATH_ROUND_TRIP: Duration = START_ROUND_TRIP;
 /// Link rate to reckon with where the port has none configured.
 pub const LINK_RATE: BitRate = BitRate::new(10_000_000_000).unwrap();
 

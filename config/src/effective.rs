@@ -9,7 +9,9 @@ use weft_proto::wire::EtherType;
 
 use crate::Config;
 use crate::defaults;
-use crate::model::{Applications, BdpCap, Control, Impairment, Port, PortImpairment, Switch, Transport, Words, Worker};
+use crate::model::{
+    Applications, BdpCap, Congestion, Control, Impairment, Marking, Port, PortImpairment, Switch, Transport, Words, Worker,
+};
 use crate::units;
 
 /// The whole configuration as YAML. [`Config::from_yaml`] reads it back to an equal one.
@@ -135,6 +137,17 @@ fn switch(switch: &Switch) -> Value {
         ("classes", Value::from(switch.classes())),
         ("weights", Value::Mapping(weights)),
         ("quantum", switch.quantum.into()),
+        ("marking", marking(switch.marking)),
+    ])
+}
+
+fn marking(marking: Option<Marking>) -> Value {
+    let Some(marking) = marking else { return group([("enabled", false.into())]) };
+    group([
+        ("enabled", true.into()),
+        ("kmin", units::bytes_text(marking.kmin).into()),
+        ("kmax", units::bytes_text(marking.kmax).into()),
+        ("pmax", marking.pmax.to_string().into()),
     ])
 }
 
@@ -142,7 +155,10 @@ fn transport(transport: &Transport) -> Value {
     group([
         ("ethertype", ethertype(transport.ethertype)),
         ("recovery", transport.recovery.word().into()),
+        ("bdp_fc", if transport.bdp_cap == BdpCap::Off { "off" } else { "on" }.into()),
         ("bdp_cap", bdp_cap(transport.bdp_cap)),
+        ("congestion", transport.congestion.algorithm.word().into()),
+        ("congestion_parameters", congestion_parameters(&transport.congestion)),
         ("rto_low", duration(transport.rto_low)),
         ("rto_high", duration(transport.rto_high)),
         ("retry_count", transport.retry_count.into()),
@@ -163,6 +179,18 @@ fn transport(transport: &Transport) -> Value {
     ])
 }
 
+fn congestion_parameters(congestion: &Congestion) -> Value {
+    group([
+        ("first_window", congestion.first_window.into()),
+        ("queueing_delay", duration(congestion.queueing_delay)),
+        ("flow_scaling", duration(congestion.flow_scaling)),
+        ("timely_low", duration(congestion.timely_low)),
+        ("timely_high", duration(congestion.timely_high)),
+        ("notification_interval", duration(congestion.notification_interval)),
+        ("min_rate", units::rate_text(congestion.min_rate).into()),
+    ])
+}
+
 fn worker(worker: &Worker) -> Value {
     group([
         ("spin", duration(worker.spin)),
@@ -174,8 +202,7 @@ fn worker(worker: &Worker) -> Value {
 
 fn bdp_cap(cap: BdpCap) -> Value {
     match cap {
-        BdpCap::Auto => "auto".into(),
-        BdpCap::Off => "off".into(),
+        BdpCap::Auto | BdpCap::Off => "auto".into(),
         BdpCap::Packets(packets) => packets.into(),
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weft_proto::transport::congestion::Algorithm;
 use weft_proto::transport::{Paths, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{BitRate, Duration};
@@ -157,6 +158,19 @@ pub struct Switch {
     pub weights: Vec<u32>,
     /// Bytes that a turn gives to weight 1.
     pub quantum: u32,
+    /// When transport frames are marked; `None` = never.
+    pub marking: Option<Marking>,
+}
+
+/// When the switch marks transport frames as having met a long queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marking {
+    /// Bytes waiting for an output up to which nothing is marked.
+    pub kmin: u64,
+    /// Bytes from which everything is marked.
+    pub kmax: u64,
+    /// Share marked at `kmax`.
+    pub pmax: Probability,
 }
 
 impl Switch {
@@ -169,7 +183,7 @@ impl Switch {
 /// The bound on packets in flight (BDP-FC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BdpCap {
-    /// From the link's rate and the usual round trip.
+    /// From the link's rate and the measured round trip.
     Auto,
     /// None but the bitmap.
     Off,
@@ -178,18 +192,35 @@ pub enum BdpCap {
 }
 
 impl BdpCap {
-    /// The bound in packets of `payload` bytes on a link of `rate`; `None` = no bound but the bitmap.
-    pub fn packets(self, rate: BitRate, payload: u32) -> Option<u32> {
-        let (least, most) = (defaults::MIN_AUTO_CAP, defaults::MAX_BDP_CAP);
+    /// The bound as the transport takes it, on a link of `rate`.
+    pub const fn on_link(self, rate: BitRate) -> weft_proto::transport::BdpCap {
         match self {
-            Self::Packets(packets) => Some(packets),
-            Self::Off => None,
-            Self::Auto => {
-                let packets = rate.bytes_in(defaults::PATH_ROUND_TRIP).div_ceil(u64::from(payload.max(1)));
-                Some(u32::try_from(packets).unwrap_or(most).clamp(least, most))
-            }
+            Self::Auto => weft_proto::transport::BdpCap::Auto { rate },
+            Self::Off => weft_proto::transport::BdpCap::Off,
+            Self::Packets(packets) => weft_proto::transport::BdpCap::Packets(packets),
         }
     }
+}
+
+/// Congestion control: the algorithm, and the parameters that are worth turning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Congestion {
+    /// Which one.
+    pub algorithm: Algorithm,
+    /// Packets with which a window starts.
+    pub first_window: u32,
+    /// Swift: queueing delay that counts as congestion.
+    pub queueing_delay: Duration,
+    /// Swift: most that this grows for small windows.
+    pub flow_scaling: Duration,
+    /// TIMELY: queueing delay up to which the rate grows.
+    pub timely_low: Duration,
+    /// TIMELY: queueing delay from which the rate falls.
+    pub timely_high: Duration,
+    /// DCQCN: shortest time between notifications.
+    pub notification_interval: Duration,
+    /// Lowest rate of TIMELY and DCQCN.
+    pub min_rate: BitRate,
 }
 
 /// The transport endpoint.
@@ -201,6 +232,8 @@ pub struct Transport {
     pub recovery: Recovery,
     /// Most packets in flight per queue pair.
     pub bdp_cap: BdpCap,
+    /// Congestion control.
+    pub congestion: Congestion,
     /// Lower bound of the short retransmission time-out.
     pub rto_low: Duration,
     /// Lower bound of the long retransmission time-out.
@@ -292,6 +325,17 @@ impl Words for Backend {
 impl Words for Recovery {
     const WORDS: &'static [(&'static str, Self)] =
         &[("irn", Self::Irn), ("irn-strict", Self::IrnStrict), ("selective-no-sack", Self::SelectiveNoSack), ("go-back-n", Self::GoBackN)];
+}
+
+impl Words for Algorithm {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("none", Self::None),
+        ("timely", Self::Timely),
+        ("dcqcn", Self::Dcqcn),
+        ("aimd", Self::Aimd),
+        ("dctcp", Self::Dctcp),
+        ("swift", Self::Swift),
+    ];
 }
 
 impl Words for LogLevel {

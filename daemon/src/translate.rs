@@ -1,9 +1,11 @@
 //! What the operator's configuration means to the core: values only, nothing is opened or started.
 
 use weft_config::Config;
-use weft_config::model::{Impairment as Faults, Port, Role};
-use weft_proto::switch::{CLASSES_MAX, Impairment, PortConfig, PortRole, SwitchConfig, Vlans};
+use weft_config::model::{Congestion, Impairment as Faults, Port, Role};
+use weft_proto::BitRate;
+use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
+use weft_proto::transport::congestion::Settings as CongestionSettings;
 use weft_proto::wire::MacAddr;
 
 use crate::app::session::Settings;
@@ -20,6 +22,12 @@ pub fn switch(config: &Config) -> SwitchConfig {
         classes: u8::try_from(given.classes()).unwrap_or(u8::MAX),
         weights,
         quantum: given.quantum,
+        marking: given.marking.map(|marking| Marking {
+            ethertype: config.transport.ethertype,
+            kmin: marking.kmin,
+            kmax: marking.kmax,
+            pmax_ppm: marking.pmax.parts_per_million(),
+        }),
         frames: size(config.worker.frames),
     }
 }
@@ -48,15 +56,15 @@ pub fn mtu(config: &Port, interface_mtu: usize) -> usize {
 /// Settings of the local transport, which has the address and the MTU of its host port; `started` in seconds of the wall clock.
 pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> EndpointConfig {
     let given = &config.transport;
-    let rate = config.link_rate();
     EndpointConfig {
         mac,
         ethertype: given.ethertype,
         priority: given.priority,
         mtu,
         recovery: given.recovery,
-        bdp_cap: given.bdp_cap.packets(rate, u32::try_from(mtu).unwrap_or(u32::MAX)),
+        bdp_cap: given.bdp_cap.on_link(config.link_rate()),
         started,
+        congestion: congestion(&given.congestion, config.link_rate()),
         rto_low: given.rto_low,
         rto_high: given.rto_high,
         retry_count: given.retry_count,
@@ -74,6 +82,19 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         max_srqs: given.max_srqs,
         max_regions: given.max_regions,
         ..EndpointConfig::new(mac)
+    }
+}
+
+fn congestion(given: &Congestion, rate: BitRate) -> CongestionSettings {
+    CongestionSettings {
+        first_window: given.first_window,
+        queueing_delay: given.queueing_delay,
+        flow_scaling: given.flow_scaling,
+        timely_low: given.timely_low,
+        timely_high: given.timely_high,
+        notification_interval: given.notification_interval,
+        min_rate: given.min_rate,
+        ..CongestionSettings::new(given.algorithm, rate)
     }
 }
 

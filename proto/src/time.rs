@@ -119,6 +119,16 @@ impl Timestamp {
         if ticks > u32::MAX / 2 { None } else { Some(Self::span(ticks)) }
     }
 
+    /// When the reading was taken, rounded down to a tick; `None` if it lies in the future of `now`.
+    pub fn instant(self, now: Instant) -> Option<Instant> {
+        self.age(now).map(|age| Instant(Self::floor(now).0.saturating_sub(age.0)))
+    }
+
+    /// An instant as a reading of it can tell: rounded down to a tick.
+    pub const fn floor(at: Instant) -> Instant {
+        Instant(at.0 >> Self::SHIFT << Self::SHIFT)
+    }
+
     /// So many ticks as a span.
     pub const fn span(ticks: u32) -> Duration {
         Duration((ticks as u64) << Self::SHIFT)

@@ -3,13 +3,18 @@
 use crate::time::Duration;
 
 /// Bits per second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
 impl BitRate {
     /// `bits` per second; `None` for zero, which no link has.
     pub const fn new(bits: u64) -> Option<Self> {
         if bits == 0 { None } else { Some(Self(bits)) }
+    }
+
+    /// So many million bits per second; 0 counts as 1.
+    pub const fn megabits(count: u32) -> Self {
+        Self(if count == 0 { 1 } else { count as u64 } * 1_000_000)
     }
 
     /// Bits per second.

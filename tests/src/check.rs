@@ -1,7 +1,7 @@
 //! What must hold in a world, looked at after every step, and how a seed is run from beginning to end.
 
 use weft_proto::switch::VoqStatus;
-use weft_proto::transport::{Event, Status};
+use weft_proto::transport::{BdpCap, Event, Status};
 use weft_proto::{DropReason, Duration, Instant};
 
 use crate::flow::{Phase, Side};
@@ -214,7 +214,7 @@ impl World {
 
     fn check_windows(&self) -> Result<(), String> {
         for view in self.hosts.iter().flat_map(|host| host.endpoint.views()) {
-            let cap = self.scenario.endpoint.bdp_cap.unwrap_or(u32::MAX);
+            let cap = if let BdpCap::Packets(packets) = self.scenario.endpoint.bdp_cap { packets } else { u32::MAX };
             if view.in_flight > view.cap || view.recovery.is_some() && view.cap > cap {
                 return Err(format!("{} packets in flight, {} allowed, configured {cap}: {view:?}", view.in_flight, view.cap));
             }

@@ -338,7 +338,7 @@ impl Flow {
         if message.comes_back() {
             // The application may use the bytes for something else now.
             let place = self.sides[side].outbox;
-            memories.iter_mut().nth(side).zip(place).into_iter().for_each(|(memory, (mem, _))| memory.seal(mem, message.source_range()));
+            memories.get_mut(side).zip(place).into_iter().for_each(|(memory, (mem, _))| memory.seal(mem, message.source_range()));
         }
         if completion.status != Status::Flushed {
             let first = !std::mem::replace(&mut self.sides[side].send_blamed, true);

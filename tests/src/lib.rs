@@ -7,6 +7,7 @@
 //! | `apps`, `disturb` | what applications do, and what goes wrong around them |
 //! | `check` | the invariants of a world and how a seed is run |
 //! | [`memory`], [`link`] | memory that knows who may touch it; cables |
+//! | [`model`] | loss recovery explored exhaustively over small windows |
 //!
 //! `cargo test -p weft-tests world` runs fresh seeds; `WEFT_SEED=... cargo test -p weft-tests world` runs one again.
 
@@ -17,6 +18,7 @@ pub mod flow;
 pub mod fuzz;
 pub mod link;
 pub mod memory;
+pub mod model;
 pub mod pair;
 pub mod scenario;
 pub mod tidy;

@@ -3,8 +3,8 @@
 //! For faults that need one certain frame to be hit. Random faults are the business of the `world`.
 
 use weft_proto::transport::{
-    Access, AppId, AtomicOp, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit, QpNum,
-    Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
+    Access, AppId, AtomicOp, BdpCap, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit,
+    QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
 use weft_proto::{Duration, Instant, Rng};
@@ -100,7 +100,7 @@ pub fn config(host: usize, recovery: Recovery) -> EndpointConfig {
         priority: None,
         mtu: 1500,
         recovery,
-        bdp_cap: Some(64),
+        bdp_cap: BdpCap::Packets(64),
         started: 1,
         rto_low: Duration::from_micros(100),
         rto_high: Duration::from_micros(320),

@@ -1,9 +1,13 @@
 //! What one seed draws: every parameter of a world, from the speed of its cables to the misbehaviour of its applications.
 
-use weft_proto::switch::{Impairment, SwitchConfig};
-use weft_proto::transport::{EndpointConfig, Recovery};
+use weft_proto::switch::{Impairment, Marking, SwitchConfig};
+use weft_proto::transport::congestion::{Algorithm, Settings};
+use weft_proto::transport::{BdpCap, EndpointConfig, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{BitRate, Duration, Rng};
+
+/// Queues are marked from a few frames on, so that marks are common.
+const MARKING: Marking = Marking { ethertype: EtherType::TRANSPORT, kmin: 5_000, kmax: 30_000, pmax_ppm: 500_000 };
 
 /// Everything that is drawn before a world starts. Printed with the seed when a world fails.
 #[derive(Clone, Debug)]
@@ -99,7 +103,13 @@ impl Scenario {
 
     /// The configuration of the switch.
     pub fn switch_config(&self, frames: usize) -> SwitchConfig {
-        SwitchConfig { voq_limit_bytes: self.voq_limit_bytes, classes: self.classes, frames, ..SwitchConfig::default() }
+        SwitchConfig {
+            voq_limit_bytes: self.voq_limit_bytes,
+            classes: self.classes,
+            frames,
+            marking: Some(MARKING),
+            ..SwitchConfig::default()
+        }
     }
 }
 
@@ -128,6 +138,11 @@ fn draw_impairment(rng: &mut Rng) -> Impairment {
     }
 }
 
+fn draw_congestion(rng: &mut Rng) -> Settings {
+    let all = [Algorithm::None, Algorithm::Timely, Algorithm::Dcqcn, Algorithm::Aimd, Algorithm::Dctcp, Algorithm::Swift];
+    Settings::new(one_of(rng, &all), rate(10_000))
+}
+
 fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
     let rto_low = Duration::from_micros(one_of(rng, &[100, 400]));
     EndpointConfig {
@@ -136,7 +151,7 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         priority: one_of(rng, &[None, None, Some(5)]),
         mtu: one_of(rng, &[512, 1500, 1500, 4096]),
         recovery: draw_recovery(rng),
-        bdp_cap: one_of(rng, &[Some(1), Some(5), Some(64), Some(300), None]),
+        bdp_cap: draw_cap(rng),
         started: 1,
         rto_low,
         rto_high: rto_low.saturating_mul(3),
@@ -151,11 +166,17 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         max_qps: 64,
         max_regions: 64,
         max_reads: one_of(rng, &[1, 2, 16]),
+        congestion: draw_congestion(rng),
         ..EndpointConfig::new(MacAddr::ZERO)
     }
 }
 
-/// One of the recovery modes.
+fn draw_cap(rng: &mut Rng) -> BdpCap {
+    let auto = BdpCap::Auto { rate: rate(10_000) };
+    one_of(rng, &[BdpCap::Packets(1), BdpCap::Packets(5), BdpCap::Packets(64), BdpCap::Packets(300), BdpCap::Off, auto])
+}
+
+/// One of the recovery modes, the default most often.
 pub fn draw_recovery(rng: &mut Rng) -> Recovery {
     one_of(rng, &[Recovery::Irn, Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN])
 }

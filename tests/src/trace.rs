@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use weft_proto::transport::irn::{
-    AckTiming, Acker, Arrival, Feedback, Mark, Pick, Profile, Receiver, RtoBounds, Sender, SenderConfig, Timeout,
+    AckTiming, Acker, Arrival, Cause, Feedback, Mark, Pick, Profile, Receiver, RtoBounds, Sender, SenderConfig, Timeout, Window,
 };
 use weft_proto::transport::{Psn, Recovery};
 use weft_proto::{Duration, Instant};
@@ -72,7 +72,9 @@ impl Machine {
                 };
                 let narrow = |value: u64| u32::try_from(value).map_err(|_| String::from("too large"));
                 let retry_count = u8::try_from(field("retries", 7)?).map_err(|_| String::from("too many retries"))?;
-                let config = SenderConfig { loss: profile.loss, cap: narrow(field("cap", 110)?)?, rto, retry_count };
+                let window = Window::fixed(narrow(field("cap", 110)?)?);
+                let ack_delay = NO_DELAY.delay;
+                let config = SenderConfig { profile, window, rto, retry_count, ack_delay, tail_asks: true };
                 Ok(Self::Sender(Box::new(Sender::new(start, config)), Instant::ZERO))
             }
             _ => Err(String::from("a trace starts with `receiver` or `sender`")),
@@ -156,7 +158,8 @@ fn step_sender(sender: &mut Sender, now: &mut Instant, words: &[&str]) -> Result
         ["ack", _] => acknowledge(sender, *now, words, false),
         ["nack", ..] => acknowledge(sender, *now, words, true),
         ["timer"] => Ok(String::from(match sender.on_timeout(*now) {
-            Timeout::Idle | Timeout::LossCheck => "idle",
+            Timeout::Idle | Timeout::LossCheck { .. } => "idle",
+            Timeout::Probe => "probe",
             Timeout::Retransmit => "retransmit",
             Timeout::Exhausted => "exhausted",
         })),
@@ -171,14 +174,15 @@ fn slot(sender: &mut Sender, now: Instant, has_new: bool) -> String {
     sender.on_sent(now, pick, 0);
     match pick {
         Pick::New(psn) => format!("new {psn:?}"),
-        Pick::Again { psn, timeout: false } => format!("again {psn:?}"),
-        Pick::Again { psn, timeout: true } => format!("again {psn:?} timeout"),
+        Pick::Again { psn, cause: Cause::Fast } => format!("again {psn:?}"),
+        Pick::Again { psn, cause: Cause::Timeout } => format!("again {psn:?} timeout"),
+        Pick::Again { psn, cause: Cause::Probe } => format!("again {psn:?} probe"),
     }
 }
 
 fn acknowledge(sender: &mut Sender, now: Instant, words: &[&str], negative: bool) -> Result<String, String> {
     let trigger = if words.get(2) == Some(&"sack") { Some(psn_at(words, 3)?) } else { None };
-    let feedback = Feedback { cumulative: psn_at(words, 1)?, negative, trigger, bitmap: &[], rtt: None };
+    let feedback = Feedback { cumulative: psn_at(words, 1)?, negative, trigger, bitmap: &[], rtt: None, echoed: None };
     Ok(String::from(if sender.on_ack(now, feedback).is_ok() { "ok" } else { "bad" }))
 }
 

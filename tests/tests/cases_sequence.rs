@@ -1,11 +1,12 @@
 //! Class of fault: sequence numbers that wrap, and state that outlives its numbers.
 
-use weft_proto::transport::{Psn, Recovery, SgList, Status};
+use weft_proto::transport::irn::{Mark, Receiver};
+use weft_proto::transport::{BdpCap, Psn, Recovery, SgList, Status};
 use weft_proto::{DropReason, Duration};
 use weft_tests::pair::{APP, Fate, Pair, config, pattern, send, sges, write};
 use weft_tests::scenario::rng_near_wrap;
 
-const MODES: [Recovery; 3] = [Recovery::Irn, Recovery::IrnStrict, Recovery::GoBackN];
+const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN];
 /// The search for a generator whose first connection starts at most 4 numbers before the wrap begins here, and ends here.
 const HINT: u64 = 68_542;
 
@@ -104,7 +105,7 @@ fn frames_of_a_destroyed_queue_pair_reach_no_later_one_in_the_same_slot() {
 
 #[test]
 fn more_than_256_packets_may_wait_behind_one_hole() {
-    let wide = |host| weft_proto::transport::EndpointConfig { bdp_cap: Some(1000), ..config(host, Recovery::Irn) };
+    let wide = |host| weft_proto::transport::EndpointConfig { bdp_cap: BdpCap::Packets(1000), ..config(host, Recovery::Irn) };
     let mut pair = Pair::with(vec![wide(0), wide(1)], |host| weft_proto::Rng::from_seed(host + 1));
     let [a, _] = pair.connect();
     let data = pattern(400 * 1400);
@@ -119,4 +120,15 @@ fn more_than_256_packets_may_wait_behind_one_hole() {
     let counters = pair.counters(0);
     assert_eq!((counters.retransmitted_fast, counters.timeouts), (1, 0));
     assert!(pair.counters(1).early_received > 256);
+}
+
+#[test]
+fn the_count_of_messages_goes_on_over_its_own_wrap() {
+    const WRAP: u32 = 1 << 24;
+    let mut receiver = Receiver::new(Psn::new(0));
+    let mut messages = 0;
+    for number in 0..WRAP + 10 {
+        messages += receiver.accept(Psn::new(number), Mark::Completes).completions;
+    }
+    assert_eq!((messages, receiver.msn(), receiver.expected()), (WRAP + 10, 10, Psn::new(10)));
 }

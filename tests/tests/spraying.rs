@@ -39,7 +39,7 @@ fn host(number: usize, paths: Paths) -> Host {
     switch.set_static(mac(number), LOCAL).unwrap();
     let limits = EndpointConfig {
         paths,
-        bdp_cap: Some(256),
+        bdp_cap: weft_proto::transport::BdpCap::Packets(256),
         rto_low: Duration::from_millis(1),
         rto_high: Duration::from_millis(4),
         ..config(number, Recovery::Irn)

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant as Clock};
 
 use rustix::event::PollFlags;
 use weft_config::model::Applications;
-use weft_proto::transport::{AppId, Endpoint, EndpointConfig, Recovery};
+use weft_proto::transport::{AppId, BdpCap, Endpoint, EndpointConfig, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{Instant, Rng};
 use weft_verbs::protocol::{Command, FromDaemon, Request};
@@ -41,7 +41,7 @@ fn endpoint(host: u8) -> Endpoint {
         priority: None,
         mtu: 1500,
         recovery: Recovery::Irn,
-        bdp_cap: Some(64),
+        bdp_cap: BdpCap::Packets(64),
         started: 1,
         rto_low: weft_proto::Duration::from_millis(20),
         rto_high: weft_proto::Duration::from_millis(40),

@@ -113,7 +113,7 @@ fn add_impaired(sum: &mut ImpairCounters, port: ImpairCounters) {
 /// The transport's counters in the protocol's words.
 pub(super) const fn queue_pair_counters(counters: &transport::QpCounters) -> QpCounters {
     QpCounters {
-        sent: counters.packets_sent + counters.retransmitted_fast + counters.retransmitted_timeout,
+        sent: counters.packets_sent + counters.retransmitted_fast + counters.retransmitted_timeout + counters.retransmitted_probe,
         received: counters.packets_received,
         sent_bytes: counters.bytes_sent,
         received_bytes: counters.bytes_received,

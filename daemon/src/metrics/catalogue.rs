@@ -160,7 +160,13 @@ pub static CATALOGUE: &[Family] = &[
         out.by_label(s, |t| [("sent", t.counters.messages_sent), ("received", t.counters.messages_received)]);
     }),
     counter("weft_transport_retransmissions_total", &["cause"], "Packets sent again, by what made us do it.", |s, out| {
-        out.by_label(s, |t| [("loss", t.counters.retransmitted_fast), ("timeout", t.counters.retransmitted_timeout)]);
+        out.by_label(s, |t| {
+            [
+                ("loss", t.counters.retransmitted_fast),
+                ("timeout", t.counters.retransmitted_timeout),
+                ("probe", t.counters.retransmitted_probe),
+            ]
+        });
     }),
     counter(
         "weft_transport_spurious_retransmissions_total",

@@ -2,6 +2,7 @@
 //! refuses nonsense with an explanation before it comes here.
 
 use crate::switch::impair::Impairment;
+use crate::switch::marking::Marking;
 use crate::switch::vlans::Vlans;
 use crate::time::Duration;
 use crate::units::BitRate;
@@ -25,6 +26,8 @@ pub struct SwitchConfig {
     /// Bytes that a queue of weight 1 may send per round. Raised to the longest frame of any port, so that every
     /// visit sends at least one ordinary frame.
     pub quantum: u32,
+    /// When transport frames are marked; `None` = never.
+    pub marking: Option<Marking>,
     /// Frames that the switch has room for: entries of all virtual output queues together (a flooded frame takes
     /// one per output), and entries of each delay line. The number of frames in the pool is a good value.
     pub frames: usize,
@@ -39,6 +42,7 @@ impl Default for SwitchConfig {
             classes: 8,
             weights: [1; CLASSES_MAX],
             quantum: 1514,
+            marking: None,
             frames: 4096,
         }
     }

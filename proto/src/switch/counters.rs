@@ -39,6 +39,8 @@ pub struct PortCounters {
     pub sent_drops: DropCounts,
     /// Copies made by flooding frames from this port to more than one output.
     pub flooded: u64,
+    /// Transport frames marked because their queue was long.
+    pub marked: u64,
     /// What the ingress impairment did.
     pub ingress_impairment: ImpairmentCounters,
     /// What the egress impairment did.

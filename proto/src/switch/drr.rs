@@ -31,13 +31,15 @@ pub(super) struct Drr {
     quanta: Vec<u64>,
     head: u32,
     tail: u32,
+    /// Queues in the ring.
+    busy: u32,
 }
 
 impl Drr {
     /// A scheduler over `queues` empty queues.
     pub(super) fn new(queues: u32, quanta: Vec<u64>) -> Self {
         let turns = vec![Turn { deficit: 0, next: NONE, fresh: true }; queues as usize];
-        Self { turns, quanta, head: NONE, tail: NONE }
+        Self { turns, quanta, head: NONE, tail: NONE, busy: 0 }
     }
 
     /// Quanta from the next turn of each queue on.
@@ -48,6 +50,11 @@ impl Drr {
     /// True if no queue holds a frame.
     pub(super) const fn is_empty(&self) -> bool {
         self.head == NONE
+    }
+
+    /// Queues that hold a frame.
+    pub(super) const fn busy(&self) -> u32 {
+        self.busy
     }
 
     /// A queue that was empty holds a frame now.
@@ -94,6 +101,7 @@ impl Drr {
         let turn = &mut self.turns[queue as usize];
         turn.next = NONE;
         turn.fresh = true;
+        self.busy += 1;
         if self.tail == NONE {
             self.head = queue;
         } else {
@@ -104,6 +112,7 @@ impl Drr {
 
     fn remove_head(&mut self) {
         self.head = self.turns[self.head as usize].next;
+        self.busy -= 1;
         if self.head == NONE {
             self.tail = NONE;
         }

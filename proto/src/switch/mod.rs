@@ -21,6 +21,7 @@ mod delay;
 mod drr;
 mod fdb;
 mod impair;
+mod marking;
 mod pace;
 mod port;
 mod vlans;
@@ -32,6 +33,7 @@ pub use config::{CLASSES_MAX, PortConfig, PortRole, SwitchConfig};
 pub use counters::{FdbCounters, ImpairmentCounters, PortCounters, Totals, Traffic, VoqCounters};
 pub use fdb::{FdbEntry, FdbFull};
 pub use impair::Impairment;
+pub use marking::Marking;
 pub use pace::{CATCH_UP, FRAME_OVERHEAD};
 pub use vlans::Vlans;
 
@@ -41,6 +43,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, earliest};
 use crate::units::PortId;
 use crate::wire::eth::{EtherType, Ethernet, MacAddr};
+use crate::wire::mark_congestion;
 use fdb::Fdb;
 use port::Port;
 use vlans::vlan_of;
@@ -71,6 +74,7 @@ pub struct Switch {
     classes: usize,
     quantum: u32,
     weights: [u32; CLASSES_MAX],
+    marking: Option<Marking>,
     frames: usize,
     rng: Rng,
 }
@@ -93,6 +97,7 @@ impl Switch {
             classes,
             quantum: config.quantum,
             weights: config.weights,
+            marking: config.marking,
             frames: config.frames,
             rng,
         };
@@ -100,13 +105,14 @@ impl Switch {
         switch
     }
 
-    /// Takes over what can change while traffic flows: ageing, queue limit, weights and quantum. Table size, number
+    /// Takes over what can change while traffic flows: ageing, queue limit, weights, quantum and marking. Table size, number
     /// of classes and room for frames stay.
     pub fn reconfigure(&mut self, config: &SwitchConfig) {
         self.fdb.set_ageing(config.mac_ageing);
         self.queues.set_limit_bytes(config.voq_limit_bytes);
         self.quantum = config.quantum;
         self.weights = config.weights;
+        self.marking = config.marking;
         self.apply_quanta();
     }
 
@@ -161,7 +167,7 @@ impl Switch {
     pub fn egress(&mut self, now: Instant, pool: &mut Pool, port: PortId, budget: usize, out: &mut Vec<FrameRef>) {
         if self.ports[port.index()].egress.is_transparent() {
             for _ in 0..budget {
-                let Some((frame, _)) = self.depart(now, port) else { return };
+                let Some((frame, _)) = self.depart(now, pool, port) else { return };
                 self.hand_out(pool, port, frame, out);
             }
         } else {
@@ -323,7 +329,7 @@ impl Switch {
     }
 
     /// The next frame of an output at its rate, and the instant of its departure.
-    fn depart(&mut self, now: Instant, port: PortId) -> Option<(FrameRef, Instant)> {
+    fn depart(&mut self, now: Instant, pool: &mut Pool, port: PortId) -> Option<(FrameRef, Instant)> {
         let base = port.index() * self.ports.len() * self.classes;
         let output = &mut self.ports[port.index()];
         if output.pacer.ready_at() > now {
@@ -331,6 +337,12 @@ impl Switch {
         }
         let local = output.drr.select(|local| self.queues.head_bytes(base + local as usize))?;
         let (frame, bytes) = self.queues.pop(base + local as usize)?;
+        if let Some(marking) = &self.marking {
+            let queued = self.queues.counters(base + local as usize).queued.bytes;
+            if marking.marks(queued, bytes, output.drr.busy(), &mut self.rng) && mark(pool, &frame, marking.ethertype) {
+                output.counters.marked += 1;
+            }
+        }
         output.drr.charge(bytes, self.queues.head_bytes(base + local as usize) == 0);
         Some((frame, output.pacer.book(now, bytes)))
     }
@@ -347,7 +359,7 @@ impl Switch {
             if departed == budget {
                 return;
             }
-            let Some((frame, departure)) = self.depart(now, port) else { return };
+            let Some((frame, departure)) = self.depart(now, pool, port) else { return };
             departed += 1;
             let output = &mut self.ports[port.index()];
             output.egress.handle_frame(departure, pool, frame, &mut output.counters.sent_drops);
@@ -385,6 +397,11 @@ impl Switch {
             port.drr.set_quanta(weights.iter().map(|&weight| quantum.saturating_mul(u64::from(weight.max(1)))).collect());
         }
     }
+}
+
+/// Marks a frame, if it is one of the transport's and nobody else holds it.
+fn mark(pool: &mut Pool, frame: &FrameRef, ethertype: EtherType) -> bool {
+    !pool.is_shared(frame) && mark_congestion(pool.bytes_mut(frame), ethertype)
 }
 
 /// Why no switch forwards this frame, if so.

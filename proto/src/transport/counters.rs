@@ -1,6 +1,7 @@
 //! What the transport counts.
 
-use crate::transport::irn::Pick;
+use crate::transport::congestion::Counts;
+use crate::transport::irn::{Acked, Cause, Pick};
 use crate::wire::AckKind;
 
 macro_rules! counters {
@@ -38,7 +39,11 @@ counters! {
         retransmitted_fast,
         /// Packets sent again because nothing was heard for the time-out.
         retransmitted_timeout,
-        /// Retransmissions that the receiver turned out to have had already.
+        /// Packets sent again as tail-loss probes, to learn whether the end of what was sent has arrived.
+        retransmitted_probe,
+        /// Probes that repaired a loss, or whose answer showed one.
+        probes_helpful,
+        /// Retransmissions that turned out to be needless: the original had arrived.
         retransmitted_spurious,
         /// Retransmission time-outs.
         timeouts,
@@ -46,6 +51,10 @@ counters! {
         duplicates_received,
         /// Packets received behind a gap.
         early_received,
+        /// How far ahead of the gap these were, in packets, summed up.
+        early_distance,
+        /// Nanoseconds for which unsent packets waited because the window was full.
+        window_limited_nanos,
         /// Acknowledgements sent, positive or negative.
         acks_sent,
         /// Of these, negative: a gap, not ready, or refused.
@@ -64,6 +73,16 @@ counters! {
         messages_received,
         /// Signs of life asked of an idle peer.
         keepalives_sent,
+        /// Times that congestion made us slower.
+        congestion_decreases,
+        /// Nanoseconds for which pacing held packets back.
+        paced_nanos,
+        /// Packets received that a switch had marked.
+        marked_received,
+        /// Congestion notifications sent.
+        notifications_sent,
+        /// Congestion notifications received.
+        notifications_received,
     }
 }
 
@@ -75,9 +94,22 @@ impl QpCounters {
                 self.packets_sent += 1;
                 self.bytes_sent += payload as u64;
             }
-            Pick::Again { timeout: true, .. } => self.retransmitted_timeout += 1,
-            Pick::Again { timeout: false, .. } => self.retransmitted_fast += 1,
+            Pick::Again { cause: Cause::Fast, .. } => self.retransmitted_fast += 1,
+            Pick::Again { cause: Cause::Timeout, .. } => self.retransmitted_timeout += 1,
+            Pick::Again { cause: Cause::Probe, .. } => self.retransmitted_probe += 1,
         }
+    }
+
+    /// What an acknowledgement told of packets sent again.
+    pub(super) fn count_acked(&mut self, acked: &Acked) {
+        self.retransmitted_spurious += u64::from(acked.spurious);
+        self.probes_helpful += u64::from(acked.probe_helped);
+    }
+
+    /// What congestion control did.
+    pub(super) const fn count_congestion(&mut self, counts: Counts) {
+        self.congestion_decreases += counts.decreases;
+        self.paced_nanos += counts.paced.as_nanos();
     }
 
     /// An acknowledgement left.

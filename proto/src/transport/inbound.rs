@@ -3,8 +3,8 @@
 use crate::drops::DropReason;
 use crate::time::Instant;
 use crate::transport::Psn;
-use crate::transport::irn::{AckTiming, Acker, Advance, Arrival, Mark, Profile, Receiver};
-use crate::wire::packet::{Base, Sack};
+use crate::transport::irn::{AckTiming, Acker, Advance, Answer, Arrival, Mark, Profile, Receiver};
+use crate::wire::packet::Base;
 
 /// The receiving end of a packet stream.
 #[derive(Debug)]
@@ -20,14 +20,6 @@ pub(super) trait Turns<E> {
     fn next(&self) -> Option<Psn>;
     /// Everything before that packet is here.
     fn run(&mut self) -> Result<(), E>;
-}
-
-/// An acknowledgement to send.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
-    pub(super) cumulative: Psn,
-    pub(super) negative: bool,
-    pub(super) sack: Option<Sack>,
 }
 
 impl Inbound {
@@ -110,16 +102,8 @@ impl Inbound {
         self.acker.handle_timeout(now, self.receiver.expected());
     }
 
-    /// The next acknowledgement. Per-packet answers carry the PSN that triggered them; coalesced ones also the bitmap
-    /// of all that is early.
+    /// The next acknowledgement.
     pub(super) fn poll(&mut self) -> Option<Answer> {
-        let reply = self.acker.poll()?;
-        let expected = self.receiver.expected();
-        let sack = if reply.cumulative.is_some() || !self.receiver.has_early() {
-            reply.trigger.map(|psn| Sack::new(psn, &[]))
-        } else {
-            Some(Sack::new(reply.trigger.unwrap_or(expected), &self.receiver.arrived()))
-        };
-        Some(Answer { cumulative: reply.cumulative.unwrap_or(expected), negative: reply.negative, sack })
+        self.acker.answer(&self.receiver)
     }
 }

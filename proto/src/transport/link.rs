@@ -1,18 +1,26 @@
 //! The two halves of a connected queue pair, and what both need to know of the path between.
 
 use crate::drops::DropReason;
+use crate::switch::FRAME_OVERHEAD;
 use crate::time::{Duration, Instant, Timestamp, earliest};
+use crate::transport::congestion::{Gate, Notifier};
 use crate::transport::credits::CreditsTold;
-use crate::transport::inbound::{Answer, Inbound};
-use crate::transport::irn::{AckTiming, Acked, Feedback, Profile, RtoBounds, Sender, SenderConfig, Timeout};
+use crate::transport::inbound::Inbound;
+use crate::transport::irn::{
+    AckTiming, Acked, Answer, Cause, Feedback, Pick, Profile, RtoBounds, RttHistogram, Sender, SenderConfig, Timeout,
+};
 use crate::transport::reads::ReadsConfig;
 use crate::transport::requester::Requester;
 use crate::transport::responder::{Refused, Responder};
 use crate::transport::responses::ResponsesConfig;
 use crate::transport::{EndpointConfig, Psn, QpNum, Recovery};
 use crate::wire::MacAddr;
+use crate::wire::eth::ETH_HEADER;
 use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code};
-use crate::wire::packet::{Ack, Base, Body, Echo};
+use crate::wire::packet::{Ack, Base, Body, Echo, MAX_OVERHEAD, Sack};
+
+/// Bytes that a packet takes on the wire around its payload, at most.
+const PACKET_OVERHEAD: u64 = (ETH_HEADER + MAX_OVERHEAD) as u64 + FRAME_OVERHEAD;
 
 /// What both sides of a connection agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -52,26 +60,44 @@ pub(super) struct Link {
     last_arrival: (Timestamp, Instant),
     /// Packets that came marked by a switch, modulo 2^16.
     marked: u16,
+    /// Round trips that acknowledgements measured.
+    round_trips: RttHistogram,
     /// Responses and requests take turns.
     responses_first: bool,
+    /// Congestion control of requests and responses together.
+    pub(super) gate: Gate,
+    /// Requests before the first and responses before the second that are sent again are no news: they were refused by
+    /// a receiver that was not ready, or sent before a loss that has made us slower.
+    known_losses: [Option<Psn>; 2],
+    notifier: Notifier,
 }
 
 impl Link {
     pub(super) fn new(now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) -> Self {
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
-            loss: profile.loss,
-            cap: config.bdp_cap.unwrap_or(agreement.window).min(agreement.window),
+            profile,
+            window: config.bdp_cap.window(u32::try_from(config.mtu).unwrap_or(u32::MAX), agreement.window),
             rto: RtoBounds { low: config.rto_low, high: config.rto_high, longest: config.keepalive, adaptive: profile.rto_adaptive },
             retry_count: config.retry_count,
+            ack_delay: config.ack_delay,
+            tail_asks: true,
         };
+        // The next READ says what has arrived, so the last response asks for nothing.
+        let response_sender = SenderConfig { tail_asks: false, ..sender };
         let timing = AckTiming { every: config.ack_every, delay: config.ack_delay };
         let reads = ReadsConfig { profile, timing, first: agreement.peer_psn, limit: u32::from(agreement.max_reads).max(1) };
-        let responses =
-            ResponsesConfig { sender, first: agreement.first_psn, payload: agreement.payload, limit: u32::from(config.max_reads).max(1) };
+        let responses = ResponsesConfig {
+            sender: response_sender,
+            first: agreement.first_psn,
+            payload: agreement.payload,
+            limit: u32::from(config.max_reads).max(1),
+        };
+        let requester = Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload, reads);
         Self {
+            gate: Gate::new(&config.congestion, requester.sender.cap()),
             agreement,
-            requester: Requester::new(Sender::new(agreement.first_psn, sender), agreement.payload, reads),
+            requester,
             responder: Responder::new(Inbound::new(agreement.peer_psn, profile, timing), responses),
             credits_told: CreditsTold::default(),
             last_heard: now,
@@ -79,7 +105,10 @@ impl Link {
             keepalive,
             last_arrival: (Timestamp::default(), now),
             marked: 0,
+            round_trips: RttHistogram::default(),
             responses_first: false,
+            known_losses: [None; 2],
+            notifier: Notifier::new(&config.congestion),
         }
     }
 
@@ -99,6 +128,11 @@ impl Link {
 
     pub(super) const fn begin_waiting(&mut self, now: Instant) {
         self.waiting_since = now;
+    }
+
+    /// Round trips that acknowledgements measured.
+    pub(super) const fn round_trips(&self) -> &RttHistogram {
+        &self.round_trips
     }
 
     /// The fields of a packet with this number.
@@ -122,6 +156,9 @@ impl Link {
         self.last_heard = now;
         self.last_arrival = (base.timestamp, now);
         self.marked = self.marked.wrapping_add(u16::from(base.fecn));
+        if base.fecn {
+            self.notifier.on_marked(now);
+        }
     }
 
     /// A packet of a message that takes a receive was placed.
@@ -149,15 +186,51 @@ impl Link {
     /// An acknowledgement of requests arrived.
     pub(super) fn on_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
         self.last_heard = now;
-        self.requester.sender.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)
+        let before = self.outstanding();
+        let feedback = feedback_of(now, cumulative, ack);
+        let acked = self.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
+        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
+        self.heed(now, before, ack);
+        Ok(acked)
     }
 
     /// An acknowledgement of responses arrived.
     pub(super) fn on_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
+        let before = self.outstanding();
         let responses = self.responder.responses.as_mut().ok_or(DropReason::BadAcknowledgement)?;
-        let acked = responses.on_ack(now, feedback_of(now, cumulative, ack)).map_err(|_| DropReason::BadAcknowledgement)?;
+        let feedback = feedback_of(now, cumulative, ack);
+        let acked = responses.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
+        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
         self.last_heard = now;
+        self.heed(now, before, ack);
         Ok(acked)
+    }
+
+    /// Tells congestion control of an acknowledgement, before which `before` packets were outstanding.
+    fn heed(&mut self, now: Instant, before: u32, ack: &Ack) {
+        let (requests, responses) = (Some(self.requester.sender.unacknowledged()), self.responses_sender().map(Sender::unacknowledged));
+        for (known, oldest) in self.known_losses.iter_mut().zip([requests, responses]) {
+            known.take_if(|end| oldest.is_none_or(|oldest| !oldest.is_before(*end)));
+        }
+        let outstanding = self.outstanding();
+        self.gate.on_ack(now, before.saturating_sub(outstanding), outstanding, ack.echo.marked, ack.echo.round_trip(now));
+    }
+
+    /// The receiver had no room for a request: what is in flight comes again, which says nothing about the path.
+    pub(super) const fn note_refusal(&mut self) {
+        self.known_losses[0] = Some(self.requester.sender.next_new());
+    }
+
+    /// A packet with so many bytes of payload leaves. `of_requests`: it is a request, not a response.
+    pub(super) fn note_sent(&mut self, now: Instant, pick: Pick, payload: usize, of_requests: bool) {
+        let sender = if of_requests { Some(&self.requester.sender) } else { self.responses_sender() };
+        let next = sender.map(Sender::next_new);
+        let known = &mut self.known_losses[usize::from(!of_requests)];
+        let is_news = |psn: Psn| known.is_none_or(|end| !psn.is_before(end));
+        if matches!(pick, Pick::Again { psn, cause: Cause::Fast } if is_news(psn)) && self.gate.on_loss(now) {
+            *known = next;
+        }
+        self.gate.on_sent(now, payload as u64 + PACKET_OVERHEAD, matches!(pick, Pick::Again { .. }));
     }
 
     /// Time has passed for what we owe.
@@ -189,7 +262,17 @@ impl Link {
     /// When time matters next for what we sent.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let responses = self.responder.responses.as_ref().and_then(|responses| responses.sender.deadline());
-        earliest(self.requester.deadline(), responses)
+        earliest(earliest(self.requester.deadline(), responses), self.gate.deadline())
+    }
+
+    fn responses_sender(&self) -> Option<&Sender> {
+        self.responder.responses.as_ref().map(|responses| &responses.sender)
+    }
+
+    /// Requests and responses in flight and not known to have arrived.
+    pub(super) fn outstanding(&self) -> u32 {
+        let responses = self.responses_sender().map_or(0, Sender::outstanding);
+        self.requester.sender.outstanding().saturating_add(responses)
     }
 
     // ---- outputs
@@ -230,6 +313,11 @@ impl Link {
         Some((self.base(now, answer.cumulative), ack_of(answer, Credits::UNLIMITED, 0, self.echo(now))))
     }
 
+    /// The notification that we owe the peer: its packets came marked.
+    pub(super) fn poll_notification(&mut self, now: Instant) -> Option<Base> {
+        self.notifier.poll().then(|| self.base(now, self.responder.expected()))
+    }
+
     fn echo(&self, now: Instant) -> Echo {
         let (timestamp, at) = self.last_arrival;
         Echo { timestamp, held: now.since(at).ticks(), marked: self.marked }
@@ -243,12 +331,13 @@ fn feedback_of(now: Instant, cumulative: Psn, ack: &Ack) -> Feedback<'_> {
         trigger: ack.sack.map(|sack| sack.psn),
         bitmap: ack.sack.as_ref().map_or(&[], |sack| sack.words()),
         rtt: ack.echo.round_trip(now),
+        echoed: ack.echo.timestamp.instant(now),
     }
 }
 
 fn ack_of(answer: Answer, credits: Credits, msn: u32, echo: Echo) -> Ack {
     let kind = if answer.negative { AckKind::Nak(NakCode::SequenceError) } else { AckKind::Ack(credits) };
-    Ack { kind, msn, echo, sack: answer.sack }
+    Ack { kind, msn, echo, sack: answer.selective.map(|(psn, words)| Sack::new(psn, &words)) }
 }
 
 /// The body of an acknowledgement, of requests or of responses.

@@ -14,12 +14,14 @@
 //! | `responses` | READs and atomics that we answer |
 //! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
+//! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection`, `directory` | the life of a connection, and where to find it among thousands |
 //! | [`paths`] | over which VLANs a queue pair's packets go |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
 mod bucket;
+pub mod congestion;
 mod connection;
 pub mod counters;
 mod credits;
@@ -54,6 +56,7 @@ pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendO
 use alloc::vec::Vec;
 
 use crate::time::Duration;
+use crate::units::BitRate;
 use crate::wire::{EtherType, MacAddr};
 
 /// A queue pair number: 24 bits on the wire; slot in the low 16, generation in the high 8.
@@ -90,6 +93,31 @@ pub enum Recovery {
     GoBackN,
 }
 
+/// The bound on packets in flight of a queue pair (the paper's BDP-FC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BdpCap {
+    /// None but the bitmap.
+    Off,
+    /// So many packets.
+    Packets(u32),
+    /// From the link's rate and the measured round trip; see [`irn::Window::auto`].
+    Auto {
+        /// Rate of the link.
+        rate: BitRate,
+    },
+}
+
+impl BdpCap {
+    /// The window of a connection whose peer keeps track of `limit` packets ahead of a gap, with frames of `frame` bytes.
+    pub fn window(self, frame: u32, limit: u32) -> irn::Window {
+        match self {
+            Self::Off => irn::Window::fixed(limit),
+            Self::Packets(packets) => irn::Window::fixed(packets.min(limit)),
+            Self::Auto { rate } => irn::Window::auto(rate, frame, limit),
+        }
+    }
+}
+
 /// Limits and timing of the endpoint; validated by `weft-config`.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
@@ -103,8 +131,8 @@ pub struct EndpointConfig {
     pub mtu: usize,
     /// Offered recovery mode.
     pub recovery: Recovery,
-    /// BDP-FC: most packets in flight per queue pair; `None` = no bound but the bitmap.
-    pub bdp_cap: Option<u32>,
+    /// BDP-FC: most packets in flight per queue pair.
+    pub bdp_cap: BdpCap,
     /// When the node started, in seconds of a clock that restarts do not turn back (the wall clock): tells a restarted
     /// peer's messages from those of its earlier life.
     pub started: u32,
@@ -118,6 +146,8 @@ pub struct EndpointConfig {
     pub rnr_retry: u8,
     /// How long a sender waits after a receiver-not-ready answer of ours.
     pub rnr_delay: Duration,
+    /// Congestion control.
+    pub congestion: congestion::Settings,
     /// Acknowledge at the latest this long after the first unacknowledged packet.
     pub ack_delay: Duration,
     /// Acknowledge at the latest every so many packets.
@@ -155,13 +185,14 @@ impl EndpointConfig {
             priority: None,
             mtu: 1500,
             recovery: Recovery::Irn,
-            bdp_cap: Some(256),
+            bdp_cap: BdpCap::Packets(256),
             started: 1,
             rto_low: Duration::from_millis(1),
             rto_high: Duration::from_millis(4),
             retry_count: 7,
             rnr_retry: 7,
             rnr_delay: Duration::from_millis(1),
+            congestion: congestion::Settings::new(congestion::Algorithm::None, BitRate::megabits(10_000)),
             ack_delay: Duration::from_micros(100),
             ack_every: 16,
             keepalive: Duration::from_secs(1),

@@ -266,13 +266,14 @@ impl QueuePair {
             return Err(DropReason::QueuePairState);
         }
         link.note_arrival(now, base);
+        self.counters.marked_received += u64::from(base.fecn);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
         match link.responder.handle_request(now, base, body, target) {
-            Outcome::Taken { advance, early } => {
+            Outcome::Taken { advance, ahead } => {
                 if receive_of(body).is_some() {
                     link.note_message();
                 }
-                self.count_taken(body, advance.messages, early);
+                self.count_taken(body, advance.messages, ahead);
                 self.complete_receives(advance.completions, regions, completions);
                 Ok(())
             }
@@ -289,10 +290,11 @@ impl QueuePair {
         }
     }
 
-    fn count_taken(&mut self, body: &Body<'_>, messages: u32, early: bool) {
+    fn count_taken(&mut self, body: &Body<'_>, messages: u32, ahead: u32) {
         self.counters.packets_received += 1;
         self.counters.messages_received += u64::from(messages);
-        self.counters.early_received += u64::from(early);
+        self.counters.early_received += u64::from(ahead > 0);
+        self.counters.early_distance += u64::from(ahead);
         if let Body::Send { payload, .. } | Body::Write { payload, .. } | Body::ReadResponse { payload, .. } = body {
             self.counters.bytes_received += payload.len() as u64;
         }
@@ -322,7 +324,8 @@ impl QueuePair {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_ack(now, cumulative, ack)?;
-        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        self.counters.count_acked(&acked);
+        self.counters.count_congestion(link.gate.take_counts());
         if let AckKind::Ack(credits) = ack.kind {
             link.requester.on_credits(now, credits, &self.send_queue);
         }
@@ -361,10 +364,11 @@ impl QueuePair {
     ) -> Result<Option<Failure>, DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         link.note_arrival(now, base);
+        self.counters.marked_received += u64::from(base.fecn);
         let target = ReadTarget { owner: self.owner, regions, memory };
         match link.requester.handle_response(now, base, body, &self.send_queue, target) {
             Answered::Taken => {
-                self.count_taken(body, 0, false);
+                self.count_taken(body, 0, 0);
                 self.complete_sends(completions);
                 Ok(None)
             }
@@ -382,8 +386,18 @@ impl QueuePair {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_read_ack(now, cumulative, ack)?;
-        self.counters.retransmitted_spurious += u64::from(acked.duplicate);
+        self.counters.count_acked(&acked);
+        self.counters.count_congestion(link.gate.take_counts());
         Ok(())
+    }
+
+    /// The peer says that our packets came marked.
+    pub(super) fn handle_notification(&mut self, now: Instant) {
+        self.counters.notifications_received += 1;
+        if let Some(link) = &mut self.link {
+            link.gate.on_notification(now);
+            self.counters.count_congestion(link.gate.take_counts());
+        }
     }
 
     /// The status that the queue pair fails with, if the peer's answer is fatal.
@@ -393,7 +407,9 @@ impl QueuePair {
             AckKind::ReceiverNotReady(code) => {
                 self.counters.rnr_received += 1;
                 let delay = Duration::from_micros(u64::from(rnr_delay_us(code)));
-                let requester = &mut self.link.as_mut()?.requester;
+                let link = self.link.as_mut()?;
+                link.note_refusal();
+                let requester = &mut link.requester;
                 (!requester.on_receiver_not_ready(now, delay, config.rnr_retry, &self.send_queue)).then_some(Status::RnrRetryExceeded)
             }
             AckKind::Nak(NakCode::InvalidRequest) => Some(Status::RemoteInvalidRequest),
@@ -406,13 +422,17 @@ impl QueuePair {
     pub(super) fn handle_timeout(&mut self, now: Instant, config: &EndpointConfig) -> Option<Status> {
         let link = self.link.as_mut()?;
         link.handle_ack_timeout(now);
+        link.gate.release(now);
         if self.state == QpState::Error {
             return None;
         }
         for timeout in link.handle_timeout(now) {
             match timeout {
-                Timeout::Idle | Timeout::LossCheck => {}
-                Timeout::Retransmit => self.counters.timeouts += 1,
+                Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
+                Timeout::Retransmit => {
+                    self.counters.timeouts += 1;
+                    link.gate.on_timeout(now);
+                }
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
             }
         }
@@ -471,7 +491,7 @@ impl QueuePair {
 
     /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
-        let answer = self.poll_answer(now, config);
+        let answer = self.poll_answer(now, config).or_else(|| self.poll_notification(now));
         if answer.is_some() || !self.state.sends() {
             return answer;
         }
@@ -493,16 +513,25 @@ impl QueuePair {
         Some(Outgoing::Answer(base, answer_body(ack, of_responses)))
     }
 
+    fn poll_notification(&mut self, now: Instant) -> Option<Outgoing> {
+        let link = self.link.as_mut().filter(|_| self.state != QpState::Error)?;
+        let base = link.poll_notification(now)?;
+        self.counters.notifications_sent += 1;
+        Some(Outgoing::Answer(base, Body::CongestionNotification))
+    }
+
     fn poll_request(&mut self, now: Instant) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        let plan = link.requester.plan(now, &self.send_queue)?;
+        let outstanding = link.outstanding();
+        let plan = link.requester.plan(now, &self.send_queue, &mut link.gate, outstanding)?;
         let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Request(base, plan))
     }
 
     fn poll_response(&mut self, now: Instant) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
-        let plan = link.responder.responses.as_mut()?.plan(now)?;
+        let outstanding = link.outstanding();
+        let plan = link.responder.responses.as_mut()?.plan(now, &mut link.gate, outstanding)?;
         let base = Base { ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Response(base, plan))
     }
@@ -511,14 +540,20 @@ impl QueuePair {
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
+        self.counters.window_limited_nanos += link.requester.sender.take_window_limited().as_nanos();
+        link.note_sent(now, plan.pick, plan.payload_len, true);
         self.counters.count_sent(plan.pick, plan.payload_len);
+        self.counters.count_congestion(link.gate.take_counts());
     }
 
     /// The response planned by [`Self::poll`] is built.
     pub(super) fn commit_response(&mut self, now: Instant, plan: &ResponsePlan) {
-        let Some(responses) = self.link.as_mut().and_then(|link| link.responder.responses.as_mut()) else { return };
+        let Some(link) = &mut self.link else { return };
+        let Some(responses) = &mut link.responder.responses else { return };
         responses.commit(now, plan);
+        link.note_sent(now, plan.pick, plan.payload_len, false);
         self.counters.count_sent(plan.pick, plan.payload_len);
+        self.counters.count_congestion(link.gate.take_counts());
     }
 
     /// Memory that the peer was reading is gone: the peer is told, and all work is flushed.

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant, earliest};
+use crate::transport::congestion::Gate;
 use crate::transport::credits::CreditGate;
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
@@ -17,8 +18,6 @@ use crate::wire::packet::{Base, Body, Tail};
 /// Without credit we wait four times the long retransmission time-out before we ask: news of a receive comes unasked
 /// and is rarely lost, and asking too early costs a refusal. Each refusal doubles the wait.
 const CREDIT_WAIT_DOUBLINGS: u8 = 2;
-/// Chooses the long retransmission time-out.
-const MANY_IN_FLIGHT: u32 = u32::MAX;
 
 /// A posted work request and its place in the packet stream.
 #[derive(Clone, Copy, Debug)]
@@ -267,13 +266,18 @@ impl Requester {
     }
 
     /// Decides what to send now, and how it looks.
-    pub(super) fn plan(&mut self, now: Instant, queue: &SendQueue) -> Option<Plan> {
+    /// `outstanding`: packets on the path, those of other streams of the queue pair included.
+    pub(super) fn plan(&mut self, now: Instant, queue: &SendQueue, gate: &mut Gate, outstanding: u32) -> Option<Plan> {
         if self.rnr_until.is_some_and(|until| now < until) {
             return None;
         }
+        // A sign of life asks nobody: the peer is idle.
         let keepalive = self.keepalive_may_start(queue);
-        let has_new = keepalive || self.may_send_new(now, queue);
+        let has_new = keepalive || self.may_send_new(now, queue) && gate.permits(now, outstanding);
         let pick = self.sender.pick(now, has_new)?;
+        if !gate.permits_pick(now, pick) {
+            return None;
+        }
         let (position, index) = self.locate(pick, keepalive, queue);
         let Some(slot) = queue.slots.get(position) else { return Some(keepalive_plan(pick, position)) };
         if self.is_refused_again(pick, slot) {
@@ -283,7 +287,7 @@ impl Requester {
         let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
         let offset = index * self.payload;
         let last = index + 1 == packets;
-        let closing = self.sender.in_flight() + 1 >= self.sender.cap();
+        let closing = self.sender.in_flight() + 1 >= self.sender.cap() || gate.closes(outstanding);
         let ack_request = matches!(pick, Pick::Again { .. }) || closing || last && self.pauses_after(position, slot, queue);
         Some(Plan {
             pick,
@@ -332,7 +336,7 @@ impl Requester {
 
     /// How long to wait for credit before asking.
     fn credit_wait(&self) -> Duration {
-        self.sender.rtt().timeout(MANY_IN_FLIGHT, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
+        self.sender.rtt().timeout(false, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))
     }
 
     /// True if nothing follows this request soon: there is no other, or it has no credit.

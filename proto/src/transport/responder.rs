@@ -104,8 +104,8 @@ pub(super) enum Refused {
 /// What became of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Placed; the in-order point moved over so much.
-    Taken { advance: Advance, early: bool },
+    /// Placed, so many packets ahead of the first missing one; the in-order point moved over so much.
+    Taken { advance: Advance, ahead: u32 },
     /// It went no further.
     Dropped(DropReason),
     /// The next packet in order is at fault: the queue pair fails, after what came before it.
@@ -178,6 +178,7 @@ impl Responder {
     }
 
     fn take<M: Memory>(&mut self, now: Instant, arrival: Arrival, base: &Base, mark: Mark, target: Target<'_, M>) -> Outcome {
+        let ahead = self.inbound.receiver.ahead(base.psn);
         let (advance, result) = match self.responses.as_deref_mut() {
             Some(responses) if responses.has_waiting() => {
                 let turns = Execution { responses, owner: target.owner, regions: target.regions, memory: target.memory };
@@ -186,7 +187,7 @@ impl Responder {
             _ => (self.inbound.accept(now, arrival, base, mark), Ok(())),
         };
         match result {
-            Ok(()) => Outcome::Taken { advance, early: arrival == Arrival::Early },
+            Ok(()) => Outcome::Taken { advance, ahead },
             Err(code) => {
                 self.refuse(Arrival::Expected, Refused::Fatal(code));
                 Outcome::Fatal { code, advance }

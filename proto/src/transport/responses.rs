@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::time::Instant;
+use crate::transport::congestion::Gate;
 use crate::transport::inbound::Turns;
 use crate::transport::irn::{Feedback, Pick, Sender, SenderConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions, Right};
@@ -138,7 +139,7 @@ impl Responses {
             _ => return Err(NakCode::InvalidRequest),
         };
         // What cannot be true, or is older than what is known, says nothing.
-        let feedback = Feedback { cumulative: awaited, negative: false, trigger: None, bitmap: &[], rtt: None };
+        let feedback = Feedback { cumulative: awaited, negative: false, trigger: None, bitmap: &[], rtt: None, echoed: None };
         let _ = self.on_ack(now, feedback);
         // The asker keeps to the number of READs agreed on, and numbers them in order.
         let waits_for = read_sn.wrapping_sub(self.executed);
@@ -205,9 +206,13 @@ impl Responses {
         self.cursor != self.executed
     }
 
-    /// Decides what to send now, and how it looks.
-    pub(super) fn plan(&mut self, now: Instant) -> Option<ResponsePlan> {
-        let pick = self.sender.pick(now, self.has_unsent())?;
+    /// Decides what to send now, and how it looks. `outstanding`: packets on the path, requests included.
+    pub(super) fn plan(&mut self, now: Instant, gate: &mut Gate, outstanding: u32) -> Option<ResponsePlan> {
+        let has_new = self.has_unsent() && gate.permits(now, outstanding);
+        let pick = self.sender.pick(now, has_new)?;
+        if !gate.permits_pick(now, pick) {
+            return None;
+        }
         let read_sn = match pick {
             Pick::New(_) => self.cursor,
             Pick::Again { psn, .. } => self.sender.work_of(psn),
@@ -218,7 +223,7 @@ impl Responses {
             Pick::Again { psn, .. } => psn.distance_from(resource.first)?,
         };
         let packets = resource.question.packets(self.payload);
-        let closing = self.sender.in_flight() + 1 >= self.sender.cap();
+        let closing = self.sender.in_flight() + 1 >= self.sender.cap() || gate.closes(outstanding);
         Some(ResponsePlan {
             pick,
             body: resource.body(read_sn, index, packets, self.payload),

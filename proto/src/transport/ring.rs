@@ -1,6 +1,7 @@
 //! A queue whose entries are found by position: a power-of-two ring that grows.
 
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 /// First storage, in entries. An idle ring has none.
 const SMALLEST: usize = 4;
@@ -62,6 +63,14 @@ impl<T> Ring<T> {
     pub(super) fn get_mut(&mut self, position: u32) -> Option<&mut T> {
         let index = self.index(position);
         if self.contains(position) { self.entries.get_mut(index) } else { None }
+    }
+}
+
+/// Rings that hold the same entries at the same positions are alike, whatever lies in their unused storage.
+impl<T: Hash> Hash for Ring<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.head, self.tail).hash(state);
+        (0..self.len()).for_each(|ahead| self.get(self.head.wrapping_add(ahead)).hash(state));
     }
 }
 

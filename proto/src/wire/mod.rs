@@ -26,12 +26,14 @@
 pub mod connection;
 pub mod eth;
 pub mod headers;
+mod mark;
 pub mod packet;
 pub mod stop;
 
 pub use connection::{ConnectionKind, ConnectionMessage, RecoveryOffer, Refusal};
 pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
 pub use headers::{AckKind, Credits, NakCode, Opcode, Position};
+pub use mark::mark_congestion;
 pub use packet::{Ack, Base, Body, Echo, Packet, Sack, Tail};
 pub use stop::StopMessage;
 

@@ -27,6 +27,9 @@ pub const CONNECTION_QP: QpNum = QpNum(1);
 const PARTITION: u16 = 0xffff;
 /// The well-known queue key of queue pair 1.
 const Q_KEY: u32 = 0x8001_0000;
+/// The congestion bits of the BTH.
+pub(super) const FECN: u8 = 0x80;
+const BECN: u8 = 0x40;
 
 /// Bytes that a frame needs around its payload at most: WRITE last with immediate.
 pub const MAX_OVERHEAD: usize = BASE_LEN + size_of::<RethView>() + size_of::<ImmView>() + size_of::<SeqView>() + ICRC_LEN;
@@ -251,8 +254,8 @@ impl<'a> Packet<'a> {
             timestamp: Timestamp::from_ticks(weft.timestamp.get()),
             solicited: bth.flags & 0x80 != 0,
             ack_request: bth.ack_request & 0x80 != 0,
-            fecn: bth.congestion & 0x80 != 0,
-            becn: bth.congestion & 0x40 != 0,
+            fecn: bth.congestion & FECN != 0,
+            becn: bth.congestion & BECN != 0,
             dst_qp: QpNum(from_be24(bth.dst_qp)),
             psn: Psn::new(from_be24(bth.psn)),
         };
@@ -271,7 +274,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason> {
+pub(super) fn split_base(rest: &[u8]) -> Result<(&WeftHeader, &BthView, &[u8]), DropReason> {
     let (weft, rest) = WeftHeader::ref_from_prefix(rest).map_err(|_| DropReason::Truncated)?;
     if weft.magic.get() != MAGIC {
         return Err(DropReason::ForeignMagic);

@@ -196,3 +196,36 @@ fn every_opcode_has_one_number() {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn a_switch_marks_a_frame_in_place_and_it_stays_valid(base in base(), tagged: bool, payload: Vec<u8>) {
+        let body = Body::Send { position: Position::Middle, recv_sn: 1, offset: 0, tail: Tail::None, payload: &payload };
+        let packet = Packet { eth: eth(tagged), base, body };
+        let mut frame = [0; 2048];
+        let len = packet.emit(&mut frame).expect("fits");
+        prop_assert!(mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
+        prop_assert_eq!(Packet::parse(&frame[..len]), Ok(Packet { base: Base { fecn: true, ..base }, ..packet }));
+    }
+
+    #[test]
+    fn what_is_not_a_whole_transport_frame_is_not_touched(base in base(), tagged: bool, at in 12..26usize, bits in 1u8.., cut in 0..60usize) {
+        let packet = Packet { eth: eth(tagged), base: Base { fecn: false, ..base }, body: Body::CongestionNotification };
+        let mut frame = [0; 64];
+        let len = packet.emit(&mut frame).expect("fits");
+        prop_assert!(!mark_congestion(&mut { frame }[..len], EtherType::LINK), "another EtherType");
+        let before = frame;
+        if cut < eth(tagged).len() + 28 {
+            prop_assert!(!mark_congestion(&mut frame[..cut], EtherType::TRANSPORT));
+            prop_assert_eq!(frame, before);
+        }
+        // A damaged EtherType, tag, magic or version.
+        let start = eth(tagged).len();
+        if (start - 2..start + 3).contains(&at) {
+            frame[at] ^= bits;
+            let before = frame;
+            prop_assert!(!mark_congestion(&mut frame[..len], EtherType::TRANSPORT));
+            prop_assert_eq!(frame, before);
+        }
+    }
+}

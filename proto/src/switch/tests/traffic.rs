@@ -1,6 +1,10 @@
 //! Shares, rates and classes under load.
 
 use super::*;
+use crate::time::Timestamp;
+use crate::transport::{Psn, QpNum};
+use crate::wire::headers::Position;
+use crate::wire::packet::{Base, Body, Packet, Tail};
 
 /// Keeps each `(input, priority, length)` backlogged towards B and returns the bytes that each got of `frames` frames.
 fn shares(bench: &mut Bench, flows: &[(PortId, u8, usize)], frames: usize) -> Vec<u64> {
@@ -152,4 +156,63 @@ fn the_two_directions_of_a_link_fail_independently() {
         .collect();
     let alike = directions.iter().filter(|(into, out)| into == out).count();
     assert!((30..70).contains(&alike), "{alike} of 100");
+}
+
+/// A transport frame of 1,000 bytes from one station to another.
+fn transport_frame(bench: &mut Bench) -> FrameRef {
+    let frame = bench.pool.alloc().unwrap();
+    let eth = Ethernet { ethertype: EtherType::TRANSPORT, ..header(station(10), station(2)) };
+    let base = Base {
+        tag: 0,
+        timestamp: Timestamp::default(),
+        solicited: false,
+        ack_request: false,
+        fecn: false,
+        becn: false,
+        dst_qp: QpNum(5),
+        psn: Psn::default(),
+    };
+    let body = Body::Send { position: Position::Middle, recv_sn: 0, offset: 0, tail: Tail::None, payload: &[0; 950] };
+    let len = Packet { eth, base, body }.emit(bench.pool.room_mut(&frame)).unwrap();
+    assert_eq!(len, 1000);
+    bench.pool.set_len(&frame, len);
+    frame
+}
+
+/// Ten transport and ten other frames from one input; which of those that leave are marked.
+fn marked(marking: Option<Marking>) -> Vec<bool> {
+    let mut bench = Bench::with(|config, _| config.marking = marking);
+    bench.switch.set_static(station(2), B).unwrap();
+    for _ in 0..10 {
+        let frame = transport_frame(&mut bench);
+        bench.ingest(A, frame);
+        bench.send_frame(A, &header(station(10), station(2)), 1000);
+    }
+    bench.switch.egress(bench.now, &mut bench.pool, B, 20, &mut bench.out);
+    let frames: Vec<_> = bench.out.drain(..).collect();
+    let marks: Vec<bool> = frames.iter().map(|frame| Packet::parse(bench.pool.bytes(frame)).is_ok_and(|packet| packet.base.fecn)).collect();
+    frames.into_iter().for_each(|frame| bench.pool.free(frame));
+    assert_eq!(bench.switch.port_counters(B).marked, marks.iter().filter(|&&mark| mark).count() as u64);
+    marks
+}
+
+#[test]
+fn transport_frames_with_a_long_queue_behind_them_are_marked_and_no_others() {
+    assert!(marked(None).iter().all(|&mark| !mark));
+    let marks = marked(Some(Marking::threshold(EtherType::TRANSPORT, 10_000)));
+    // Behind frame i wait 19 - i frames of 1,000 bytes: more than 10,000 up to the ninth; every other is the transport's.
+    let expected: Vec<bool> = (0..20).map(|i| i < 9 && i % 2 == 0).collect();
+    assert_eq!(marks, expected);
+}
+
+#[test]
+fn a_flooded_frame_is_shared_and_not_marked() {
+    let mut bench = Bench::with(|config, _| config.marking = Some(Marking::threshold(EtherType::TRANSPORT, 0)));
+    for _ in 0..5 {
+        let frame = transport_frame(&mut bench);
+        bench.ingest(A, frame);
+    }
+    bench.receive();
+    // The last copy to leave is shared no more.
+    assert_eq!(bench.switch.port_counters(B).marked, 0);
 }

@@ -28,7 +28,7 @@ use crate::transport::region::Regions;
 use crate::transport::srq::SharedQueues;
 use crate::transport::state::QpState;
 use crate::transport::timers::Timers;
-use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery};
+use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery, congestion};
 use crate::wire::MacAddr;
 
 /// Lowest slot of a queue pair: numbers 0 and 1 are taken by management in InfiniBand.
@@ -86,6 +86,14 @@ pub struct QpView {
     pub depth: (u32, u32),
     /// Smoothed round-trip time and its mean deviation.
     pub rtt: Option<(Duration, Duration)>,
+    /// Round trips: median, 99th percentile, and the longest. The percentiles are at most a quarter too long.
+    pub rtt_percentiles: Option<[Duration; 3]>,
+    /// Distance in packets from which a gap counts as a loss at once.
+    pub reordering_threshold: u32,
+    /// How far ahead of a gap a packet of the peer has arrived at most, packets.
+    pub farthest_early: u32,
+    /// How congestion control holds it back, if it does.
+    pub congestion: Option<congestion::View>,
     /// When the peer was last heard.
     pub last_heard: Option<Instant>,
     /// What it counted.
@@ -229,6 +237,13 @@ impl Endpoint {
             outstanding: qp.outstanding(),
             depth: (qp.init.sq_depth, qp.init.rq_depth),
             rtt: sender.and_then(|sender| sender.rtt().smoothed().map(|rtt| (rtt, sender.rtt().variation()))),
+            rtt_percentiles: link.and_then(|link| {
+                let round_trips = link.round_trips();
+                Some([round_trips.percentile(50)?, round_trips.percentile(99)?, round_trips.largest()?])
+            }),
+            reordering_threshold: sender.map_or(0, |sender| sender.reordering_threshold()),
+            farthest_early: link.map_or(0, |link| link.responder.inbound.receiver.farthest_early()),
+            congestion: link.and_then(|link| link.gate.view()),
             last_heard: link.map(|link| link.last_heard()),
             counters: qp.counters,
         }

@@ -36,7 +36,7 @@ impl Endpoint {
             Body::Ack(ack) => self.handle_ack(now, &packet, &ack),
             Body::ReadResponse { .. } | Body::AtomicResponse { .. } => self.handle_response(now, &packet, memory),
             Body::ReadAck(ack) => self.handle_read_ack(now, &packet, &ack),
-            Body::CongestionNotification => Err(DropReason::UnknownOpcode),
+            Body::CongestionNotification => self.handle_notification(now, &packet),
             Body::Connection(message) if packet.base.dst_qp == CONNECTION_QP => self.handle_connection(now, packet.eth.src, &message),
             Body::ForeignConnection(foreign) if packet.base.dst_qp == CONNECTION_QP => self.refuse_version(packet.eth.src, foreign),
             Body::Connection(_) | Body::ForeignConnection(_) => Err(DropReason::UnknownQueuePair),
@@ -150,6 +150,14 @@ impl Endpoint {
         };
         self.touch(slot);
         result
+    }
+
+    fn handle_notification(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let slot = self.find_sending_qp(now, packet)?;
+        let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
+        qp.handle_notification(now);
+        self.touch(slot);
+        Ok(())
     }
 
     fn handle_read_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {

@@ -42,7 +42,7 @@ fn config(host: usize, recovery: Recovery) -> EndpointConfig {
         priority: None,
         mtu: 1500,
         recovery,
-        bdp_cap: Some(64),
+        bdp_cap: BdpCap::Packets(64),
         started: 1,
         rto_low: Duration::from_micros(100),
         rto_high: Duration::from_micros(320),

@@ -4,10 +4,10 @@ use alloc::collections::VecDeque;
 
 use crate::time::{Duration, Instant};
 use crate::transport::Psn;
-use crate::transport::irn::{Arrival, Profile};
+use crate::transport::irn::{Arrival, Profile, Receiver};
 
 /// An answer that the receiver owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reply {
     /// Everything before this has arrived. `None`: fill in the newest state when it is sent.
     pub cumulative: Option<Psn>,
@@ -17,8 +17,20 @@ pub struct Reply {
     pub trigger: Option<Psn>,
 }
 
+/// An answer as it goes out, filled in from the receiver's newest state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// Everything before this has arrived.
+    pub cumulative: Psn,
+    /// There is a gap.
+    pub negative: bool,
+    /// The arrival that triggered the answer, and what has arrived from `cumulative` on. `None` where the mode says
+    /// nothing of it, or there is nothing to say.
+    pub selective: Option<(Psn, [u64; 16])>,
+}
+
 /// The configured timing of acknowledgements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub struct AckTiming {
     /// At the latest every so many packets.
     pub every: u32,
@@ -31,7 +43,7 @@ const MAX_OWED: usize = 64;
 
 /// Decides about acknowledgements: one per packet (as in the paper), or coalesced, but always at once when a
 /// packet opens or fills a gap, is a duplicate, or asks for it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Acker {
     profile: Profile,
     timing: AckTiming,
@@ -131,5 +143,21 @@ impl Acker {
         self.unacknowledged = 0;
         self.deadline = None;
         Some(reply)
+    }
+
+    /// The next answer to send, with what the mode tells of the packets behind a gap: per-packet answers the number
+    /// that triggered them, coalesced ones also the bitmap, and without SACK nothing but that there is a gap.
+    pub fn answer(&mut self, receiver: &Receiver) -> Option<Answer> {
+        let reply = self.poll()?;
+        let cumulative = reply.cumulative.unwrap_or_else(|| receiver.expected());
+        if !self.profile.sack {
+            return Some(Answer { cumulative, negative: reply.negative || receiver.has_early(), selective: None });
+        }
+        let selective = if reply.cumulative.is_some() || !receiver.has_early() {
+            reply.trigger.map(|psn| (psn, [0; 16]))
+        } else {
+            Some((reply.trigger.unwrap_or(cumulative), receiver.arrived()))
+        };
+        Some(Answer { cumulative, negative: reply.negative, selective })
     }
 }

@@ -6,7 +6,7 @@ const WORDS: usize = 16;
 const _: () = assert!(WINDOW as usize == WORDS * 64);
 
 /// A fixed bitmap of [`WINDOW`] bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bitmap {
     words: [u64; WORDS],
     ones: u32,

@@ -52,10 +52,12 @@ impl Advance {
 }
 
 /// Which packets have arrived. Bit i of both bitmaps speaks of `expected + i`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Receiver {
     expected: Psn,
     msn: u32,
+    /// Largest distance of an early packet from the first gap.
+    farthest_early: u32,
     /// (1, x): inner packet, or the end of a message with a completion.
     first: Bitmap,
     /// (x, 1): end of a message.
@@ -65,7 +67,7 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver whose first packet will be `start`.
     pub fn new(start: Psn) -> Self {
-        Self { expected: start, msn: 0, first: Bitmap::default(), second: Bitmap::default() }
+        Self { expected: start, msn: 0, farthest_early: 0, first: Bitmap::default(), second: Bitmap::default() }
     }
 
     /// The first packet that has not arrived.
@@ -90,6 +92,16 @@ impl Receiver {
     /// True if something arrived behind the first gap.
     pub const fn has_early(&self) -> bool {
         !self.first.is_empty() || !self.second.is_empty()
+    }
+
+    /// How far ahead of the first gap a packet has arrived at most, packets.
+    pub const fn farthest_early(&self) -> u32 {
+        self.farthest_early
+    }
+
+    /// How far ahead of the next expected packet `psn` lies, packets; 0 for one that was here before.
+    pub fn ahead(&self, psn: Psn) -> u32 {
+        psn.distance_from(self.expected).unwrap_or(0)
     }
 
     /// Where `psn` lies. Nothing changes.
@@ -125,6 +137,7 @@ impl Receiver {
     /// Remembers such a packet without moving the in-order point.
     pub fn insert(&mut self, psn: Psn, mark: Mark) {
         let Some(ahead) = psn.distance_from(self.expected) else { return };
+        self.farthest_early = self.farthest_early.max(ahead);
         if mark != Mark::Ends {
             self.first.insert(ahead);
         }

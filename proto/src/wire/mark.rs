@@ -1,0 +1,19 @@
+//! What a switch may change in a transport frame.
+
+use core::mem::{offset_of, size_of};
+
+use crate::wire::eth::{EtherType, Ethernet};
+use crate::wire::headers::{BthView, WeftHeader};
+use crate::wire::packet::{FECN, split_base};
+
+/// Marks a transport frame as having met a long queue (FECN). False, and nothing changed, if it is not one. The ICRC
+/// stays right: it does not cover these bits.
+pub fn mark_congestion(frame: &mut [u8], ethertype: EtherType) -> bool {
+    let Ok((eth, rest)) = Ethernet::parse(frame) else { return false };
+    if eth.ethertype != ethertype || split_base(rest).is_err() {
+        return false;
+    }
+    let octet = eth.len() + size_of::<WeftHeader>() + offset_of!(BthView, congestion);
+    frame[octet] |= FECN;
+    true
+}
