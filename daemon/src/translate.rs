@@ -81,7 +81,6 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         max_qps: given.max_qps,
         max_srqs: given.max_srqs,
         max_regions: given.max_regions,
-        ..EndpointConfig::new(mac)
     }
 }
 
