@@ -1,6 +1,6 @@
 //! Class of fault: peers that fall silent, forget, or say goodbye without being heard.
 
-use weft_proto::transport::{Endpoint, EndpointConfig, Event, Recovery, Status};
+use weft_proto::transport::{Endpoint, EndpointConfig, Event, Recovery, SgList, Status};
 use weft_proto::wire::Body;
 use weft_proto::wire::connection::{ConnectionKind, Refusal};
 use weft_proto::{DropReason, Duration, Rng};
@@ -206,12 +206,12 @@ fn a_connection_that_is_being_set_up_is_not_ended_by_an_answer_for_frames_that_i
 }
 
 #[test]
-fn idle_connections_made_together_do_not_ask_for_signs_of_life_together() {
+fn connections_that_fall_idle_together_do_not_ask_for_signs_of_life_together() {
     let many = |host| EndpointConfig { max_qps: 400, ..config(host, Recovery::Irn) };
     let mut pair: Pair = Pair::with(vec![many(0), many(1)], |host| Rng::from_seed(host + 1));
-    for _ in 0..400 {
-        pair.connect();
-    }
+    let qps: Vec<_> = (0..400).map(|_| pair.connect()[0]).collect();
+    qps.into_iter().for_each(|qp| pair.post(0, qp, write(1, SgList::EMPTY, 0, 0)));
+    pair.run(Duration::from_millis(1), PASS);
     let mut per_milli = std::collections::BTreeMap::new();
     pair.run(Duration::from_secs(1), |seen| {
         if seen.request().is_some() {
