@@ -70,6 +70,19 @@ pub enum Request {
         #[serde(default)]
         offset: u64,
     },
+    /// [`QpInfo`] of one queue pair.
+    Qp {
+        /// Its number.
+        qp: u32,
+    },
+    /// [`QpTrace`]: the last events of one queue pair.
+    QpTrace {
+        /// Its number.
+        qp: u32,
+        /// At most so many.
+        #[serde(default = "all_events")]
+        last: u32,
+    },
     /// [`Page`] of [`FdbEntry`].
     Fdb {
         /// Entries to skip.
@@ -98,8 +111,13 @@ pub enum Request {
     Shutdown,
 }
 
+const fn all_events() -> u32 {
+    u32::MAX
+}
+
 /// The types of request.
-const REQUEST_TYPES: [&str; 11] = ["status", "ports", "peers", "qps", "fdb", "queues", "hosts", "counters", "config", "reload", "shutdown"];
+const REQUEST_TYPES: [&str; 13] =
+    ["status", "ports", "peers", "qps", "qp", "qp_trace", "fdb", "queues", "hosts", "counters", "config", "reload", "shutdown"];
 
 /// An answer with its envelope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Peer(Show),
     /// Queue pairs
     #[command(subcommand)]
-    Qp(Show),
+    Qp(QpCommand),
     /// Addresses that the switch has learned
     #[command(subcommand)]
     Fdb(Show),
@@ -84,6 +84,27 @@ pub(crate) struct Json {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum QpCommand {
+    /// List them, one line each, or show everything about one
+    Show {
+        /// The number of one
+        qp: Option<u32>,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Print the last events of one: packets, acknowledgements, losses, time-outs, states
+    Trace {
+        /// Its number
+        qp: u32,
+        /// At most so many events [default: all that are kept, 64]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        last: Option<u32>,
+        #[command(flatten)]
+        json: Json,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]

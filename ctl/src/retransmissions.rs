@@ -9,7 +9,6 @@ use crate::admin::Admin;
 
 /// Packets of the queue pair `num` sent again so far; `None` if the daemon does not tell this user.
 pub(crate) fn of(socket: &Path, num: QpNum) -> Option<u64> {
-    let queue_pairs: Vec<QpInfo> = Admin::connect(socket).ok()?.list(|offset| Request::Qps { offset }).ok()?;
-    let counters = queue_pairs.iter().find(|qp| qp.qp == num.0)?.counters;
+    let counters = Admin::connect(socket).ok()?.request::<QpInfo>(Request::Qp { qp: num.0 }).ok()?.counters;
     Some(counters.retransmitted_fast + counters.retransmitted_timeout)
 }

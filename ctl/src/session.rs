@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use weft_verbs::{
-    Access, Completion, CompletionOp, CompletionQueue, Context, MemoryRegion, QpNum, QpOptions, QueuePair, Recovery, Sge, Status,
+    Access, Completion, CompletionOp, CompletionQueue, Context, Data, MemoryRegion, QpNum, QpOptions, QueuePair, Recovery, SendOp,
+    SendWork, Sge, Status,
 };
 
 use crate::interrupt::Interrupt;
@@ -143,6 +144,11 @@ impl Session {
         self.owns_events = true;
     }
 
+    /// Others read this application's events as well.
+    pub(crate) const fn share_events(&mut self) {
+        self.owns_events = false;
+    }
+
     pub(crate) fn num(&self) -> QpNum {
         self.qp.num()
     }
@@ -169,9 +175,14 @@ impl Session {
         self.wait(|session| (session.free.len() == all).then_some(()))
     }
 
-    /// Sends `piece` as a message without copying it; [`Arrival::Done`] with `name` follows.
-    pub(crate) fn send_piece(&mut self, name: u64, piece: Sge) -> anyhow::Result<()> {
-        self.qp.send(OWN_REQUESTS + name, &[piece], None).map_err(failure::not_posted)
+    /// Posts a request of any kind; [`Arrival::Done`] with `name` follows.
+    pub(crate) fn request(&mut self, name: u64, op: SendOp, local: Data) -> anyhow::Result<()> {
+        self.qp.post_send(&SendWork::new(OWN_REQUESTS + name, op, local)).map_err(failure::not_posted)
+    }
+
+    /// Tells the peer a number, without memory; [`Arrival::Done`] with `name` follows.
+    pub(crate) fn tell(&mut self, name: u64, number: u32) -> anyhow::Result<()> {
+        self.qp.write(OWN_REQUESTS + name, &[], 0, 0, Some(number)).map_err(failure::not_posted)
     }
 
     /// Writes `piece` to the peer's memory; [`Arrival::Done`] with `name` follows.

@@ -1,14 +1,15 @@
 //! `status`, `counters`, and the lists: ports, peers, queue pairs, addresses, queues.
 
+mod queue_pair;
 mod tables;
 
 use comfy_table::Table;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weft_config::control::{Counters, Request, Status};
+use weft_config::control::{Counters, QpInfo, QpTrace, Request, Status};
 
 use crate::admin::Admin;
-use crate::args::{Json, Show, Sockets};
+use crate::args::{Json, QpCommand, Show, Sockets};
 
 pub(crate) fn status(sockets: &Sockets, arguments: Json) -> anyhow::Result<u8> {
     let status: Status = Admin::connect(&sockets.socket)?.request(Request::Status)?;
@@ -28,8 +29,23 @@ pub(crate) fn peers(sockets: &Sockets, show: Show) -> anyhow::Result<u8> {
     list(sockets, show, |offset| Request::Peers { offset }, tables::peers, "no connections to other nodes")
 }
 
-pub(crate) fn queue_pairs(sockets: &Sockets, show: Show) -> anyhow::Result<u8> {
-    list(sockets, show, |offset| Request::Qps { offset }, tables::queue_pairs, "no queue pairs")
+pub(crate) fn queue_pairs(sockets: &Sockets, command: QpCommand) -> anyhow::Result<u8> {
+    match command {
+        QpCommand::Show { qp: None, json } => list_queue_pairs(sockets, json),
+        QpCommand::Show { qp: Some(qp), json } => {
+            let info: QpInfo = Admin::connect(&sockets.socket)?.request(Request::Qp { qp })?;
+            print(&info, json.json, queue_pair::sections)
+        }
+        QpCommand::Trace { qp, last, json } => {
+            let request = Request::QpTrace { qp, last: last.unwrap_or(u32::MAX) };
+            let trace: QpTrace = Admin::connect(&sockets.socket)?.request(request)?;
+            print(&trace, json.json, queue_pair::trace)
+        }
+    }
+}
+
+fn list_queue_pairs(sockets: &Sockets, json: Json) -> anyhow::Result<u8> {
+    list(sockets, Show::Show(json), |offset| Request::Qps { offset }, tables::queue_pairs, "no queue pairs")
 }
 
 pub(crate) fn addresses(sockets: &Sockets, show: Show) -> anyhow::Result<u8> {

@@ -4,11 +4,13 @@
 //! board is locked it tries again at the next boundary. The control and metrics threads read copies. Nothing
 //! here is a source of truth; a snapshot is at most one publishing interval old.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use weft_proto::switch::{FdbCounters, PortCounters, Traffic};
-use weft_proto::transport::{ConnectionCounters, QpCounters};
+use weft_proto::transport::{ConnectionCounters, PeerTotals, QpCounters};
 use weft_proto::wire::MacAddr;
 use weft_proto::{DropCounts, DropReason, Duration, Instant};
 
@@ -103,6 +105,10 @@ pub struct Snapshot {
     pub ports: Vec<PortSnapshot>,
     /// The transport, if this node has one.
     pub transport: Option<TransportSnapshot>,
+    /// Totals per connected host: first those without a name of their own, then one per host.
+    pub peers: Vec<PeerTotals>,
+    /// What hosts are called.
+    pub hosts: Arc<BTreeMap<MacAddr, String>>,
     /// Frames that the transport refused, by reason.
     pub transport_drops: DropCounts,
     /// What happened to the address table.
@@ -121,6 +127,8 @@ pub struct Board {
     breathed: AtomicU64,
     /// Applications attached: the control thread knows.
     attached: AtomicU64,
+    /// What hosts are called: the control thread knows.
+    hosts: Mutex<Arc<BTreeMap<MacAddr, String>>>,
 }
 
 impl Board {
@@ -146,9 +154,15 @@ impl Board {
         self.attached.store(applications as u64, Ordering::Relaxed);
     }
 
+    /// Notes what hosts are called.
+    pub fn set_hosts(&self, hosts: &BTreeMap<String, MacAddr>) {
+        *self.hosts.lock() = Arc::new(hosts.iter().map(|(name, &mac)| (mac, name.clone())).collect());
+    }
+
     /// A copy of the latest snapshot.
     pub fn read(&self) -> Snapshot {
         let mut snapshot = self.snapshot.lock().clone();
+        snapshot.hosts = Arc::clone(&self.hosts.lock());
         snapshot.applications.attached = self.attached.load(Ordering::Relaxed);
         snapshot
     }

@@ -13,6 +13,7 @@
 // Numbers here are small, and a wrong one fails its test.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
+mod bench;
 mod config;
 mod demo;
 mod failure;

@@ -157,6 +157,24 @@ fn check_with_promtool(text: &str) {
 }
 
 #[test]
+fn what_went_to_a_peer_is_told_under_its_name_and_stays_when_the_connection_is_gone() {
+    let lab = used_lab();
+    let [a, b, s] = quiet(&lab);
+    let to_b = [("peer", "b"), ("direction", "sent")];
+    assert_eq!(a.sum("weft_peer_payload_bytes_total", &to_b), a.sum("weft_transport_payload_bytes_total", &[("direction", "sent")]));
+    assert_eq!(a.sum("weft_peer_payload_bytes_total", &to_b) >> 20, 3);
+    let from_a = [("peer", "a"), ("direction", "received")];
+    assert_eq!(a.sum("weft_peer_payload_bytes_total", &to_b), b.sum("weft_peer_payload_bytes_total", &from_a));
+    assert_eq!((a.sum("weft_peer_connections_total", &[("peer", "b")]), a.sum("weft_peer_queue_pairs", &[("peer", "b")])), (1, 0));
+    assert!(a.sum("weft_peer_retransmissions_total", &[("peer", "b")]) > 0);
+    assert_eq!(a.sum("weft_peer_retransmissions_total", &[]), a.sum("weft_transport_retransmissions_total", &[]));
+    assert_eq!(a.sum("weft_peer_packets_total", &[("peer", "other")]), 0);
+    assert!(!s.text.contains("weft_peer_queue_pairs{"), "a switch has no peers");
+    assert!(!a.text.contains("qp="), "there are no series per queue pair");
+    check_with_promtool(&a.text);
+}
+
+#[test]
 fn the_health_of_a_node_and_the_cable_of_a_port_can_be_watched() {
     let lab = Lab::up(&Topology::default());
     for node in ["a", "b", "s"] {

@@ -3,7 +3,7 @@
 use weft_proto::transport::{Access, Event, MemId, PostError, QpInit, QpNum, RequestId};
 use weft_proto::{Duration, transport::CqId};
 
-use crate::flow::{BASE, Phase};
+use crate::flow::{BASE, Kind, Phase};
 use crate::scenario::{Scenario, draw_recovery, span};
 use crate::world::{World, service_of};
 
@@ -43,9 +43,32 @@ impl World {
     fn work(&mut self, flow: usize, side: usize) {
         self.post_receives(flow, side);
         self.post_sends(flow, side);
+        self.drain(flow, side);
         if side == 0 && self.flows[flow].is_complete() && self.pick(3) == 0 {
             self.disconnect(flow, side);
         }
+    }
+
+    /// Now and then the requests begun are to end before others begin.
+    fn drain(&mut self, flow: usize, side: usize) {
+        if self.pick(20) != 0 {
+            return;
+        }
+        let end = &mut self.flows[flow].sides[side];
+        if let (Some(qp), false) = (end.qp, end.draining) {
+            end.draining = self.hosts[end.host].endpoint.drain(self.now, end.app, qp).is_ok();
+        }
+    }
+
+    fn resume(&mut self, host: usize, qp: QpNum) -> Result<(), String> {
+        let (flow, side) = *self.owners.get(&(host, qp)).ok_or("a drain of an unknown queue pair ended")?;
+        let end = &mut self.flows[flow].sides[side];
+        if !std::mem::take(&mut end.draining) {
+            return Err(String::from("a drain that nobody asked for ended"));
+        }
+        // It may have failed since.
+        let _ = self.hosts[host].endpoint.resume(self.now, end.app, qp);
+        Ok(())
     }
 
     /// A failed queue pair still takes work, to flush it; in the end it is destroyed.
@@ -96,6 +119,20 @@ impl World {
             end.fill_outbox(&mut self.hosts[end.host].memory);
             let sides = &self.flows[flow].sides;
             sides[side].fill_inbox(&sides[1 - side].plan, &mut self.hosts[sides[side].host].memory);
+            self.provide_victims(flow, side);
+        }
+    }
+
+    /// Each key that will be made void is that of a region of its own.
+    fn provide_victims(&mut self, flow: usize, side: usize) {
+        for index in 0..self.flows[flow].sides[side].plan.len() {
+            let owner = match self.flows[flow].sides[side].plan[index].kind {
+                Kind::SendInvalidate => 1 - side,
+                Kind::LocalInvalidate => side,
+                _ => continue,
+            };
+            let (_, keys) = self.add_region(flow, owner, 8, INBOX);
+            self.flows[flow].sides[side].plan[index].victim = keys.rkey;
         }
     }
 
@@ -214,7 +251,8 @@ impl World {
                 *qp
             }
             Event::SendQueueFailed { qp, .. } => return self.give_up(host, *qp, event),
-            Event::SendQueueDrained { .. } | Event::SrqLimit { .. } => {
+            Event::SendQueueDrained { qp } => return self.resume(host, *qp),
+            Event::SrqLimit { .. } => {
                 return Err(format!("nobody asked for {event:?}"));
             }
         };

@@ -43,6 +43,10 @@ pub enum Kind {
     Read,
     /// Add 1 to the eight bytes there.
     Add,
+    /// Deliver into a receive, and make a key of the peer's void.
+    SendInvalidate,
+    /// Make a key of its own void.
+    LocalInvalidate,
 }
 
 /// A message of the plan.
@@ -64,6 +68,8 @@ pub struct Message {
     pub signaled: bool,
     /// The sender asks for a solicited event.
     pub solicited: bool,
+    /// The key that it makes void.
+    pub victim: u32,
     /// What is wrong with it.
     pub fault: Fault,
     /// Where it lies in the sender's block.
@@ -75,7 +81,7 @@ pub struct Message {
 impl Message {
     /// True if it takes up a receive.
     pub const fn consumes_receive(&self) -> bool {
-        matches!(self.kind, Kind::Send) || self.imm.is_some()
+        matches!(self.kind, Kind::Send | Kind::SendInvalidate) || self.imm.is_some()
     }
 
     /// True if bytes come back to where the message lies at its sender.
@@ -150,6 +156,8 @@ pub struct Side {
     pub receive_failed: bool,
     /// When the application does something next; `None` once it has nothing left to do.
     pub next_action: Option<Instant>,
+    /// It has asked for a drain and waits for its end.
+    pub draining: bool,
     /// Depth of its queues.
     pub depth: [u32; 2],
     /// The completions went away together with application or host.
@@ -189,6 +197,7 @@ impl Side {
             send_blamed: false,
             receive_failed: false,
             next_action: Some(start),
+            draining: false,
             depth: [64; 2],
             forsaken: false,
         }
@@ -251,6 +260,8 @@ impl Flow {
         let remote_addr = BASE + message.target;
         let op = match message.kind {
             Kind::Send => SendOp::Send,
+            Kind::SendInvalidate => SendOp::SendInvalidate { rkey: message.victim },
+            Kind::LocalInvalidate => SendOp::LocalInvalidate { key: message.victim },
             Kind::Write => SendOp::Write { remote_addr, rkey },
             Kind::Read => SendOp::Read { remote_addr, rkey },
             Kind::Add => SendOp::Atomic { remote_addr, rkey, op: AtomicOp::FetchAdd { add: 1 } },
@@ -323,7 +334,8 @@ impl Flow {
 
     fn end_send(&mut self, side: usize, message: &Message, completion: &Completion, memories: &mut [&mut Blocks; 2]) -> Result<(), String> {
         let op = match message.kind {
-            Kind::Send => CompletionOp::Send,
+            Kind::Send | Kind::SendInvalidate => CompletionOp::Send,
+            Kind::LocalInvalidate => CompletionOp::LocalInvalidate,
             Kind::Write => CompletionOp::Write,
             Kind::Read => CompletionOp::Read,
             Kind::Add => CompletionOp::Atomic,
@@ -364,7 +376,7 @@ impl Flow {
                 came_back(message, outbox, memories[side])?;
                 if peer.forsaken { Ok(()) } else { added(message, inbox, memories[1 - side]) }
             }
-            Kind::Send | Kind::Write => Ok(()),
+            Kind::Send | Kind::SendInvalidate | Kind::LocalInvalidate | Kind::Write => Ok(()),
         }
     }
 
@@ -377,7 +389,7 @@ impl Flow {
         if completion.status != Status::Success {
             self.sides[side].receive_failed = true;
             // The application may use the bytes for something else now.
-            if message.kind == Kind::Send {
+            if message.kind != Kind::Write {
                 memories.into_iter().nth(side).into_iter().for_each(|memory| memory.seal(mem, message.target_range()));
             }
             return ensure(completion.status == Status::Flushed, "receives are flushed, not failed");
@@ -387,6 +399,8 @@ impl Flow {
         ensure(completion.op == op, "wrong operation")?;
         let told = (u64::from(completion.byte_len), completion.imm, completion.solicited);
         ensure(told == (message.len, message.imm, message.solicited), "wrong length, immediate or solicited flag")?;
+        let victim = (message.kind == Kind::SendInvalidate).then_some(message.victim);
+        ensure(completion.invalidated == victim, "wrong key made void")?;
         self.sides[side].received += 1;
         memories.into_iter().nth(side).map_or(Ok(()), |memory| delivered(&message, mem, memory))
     }
@@ -487,9 +501,11 @@ fn draw_plan(base: u64, scenario: &Scenario, rng: &mut Rng, proof: bool) -> Vec<
 }
 
 fn draw_message(id: u64, scenario: &Scenario, rng: &mut Rng) -> Message {
-    let kind = one_of(rng, &[Kind::Send, Kind::Send, Kind::Write, Kind::Write, Kind::Read, Kind::Add]);
+    let rare = one_of(rng, &[Kind::Send, Kind::Write, Kind::SendInvalidate, Kind::LocalInvalidate]);
+    let kind = one_of(rng, &[Kind::Send, Kind::Send, Kind::Write, Kind::Write, Kind::Read, Kind::Add, rare]);
     let len = match (kind, rng.below(4)) {
         (Kind::Add, _) => 8,
+        (Kind::LocalInvalidate, _) => 0,
         (_, 0) => 0,
         (_, 1) => rng.below(64),
         _ => rng.below(scenario.message_max + 1),
@@ -503,15 +519,17 @@ fn draw_message(id: u64, scenario: &Scenario, rng: &mut Rng) -> Message {
         inline: false,
         imm: (rng.below(3) == 0).then(|| rng.next_u32()),
         signaled: rng.below(4) != 0,
-        solicited: kind == Kind::Send && rng.below(4) == 0,
+        solicited: matches!(kind, Kind::Send | Kind::SendInvalidate) && rng.below(4) == 0,
+        victim: 0,
         fault,
         source: 0,
         target: 0,
     };
-    if message.comes_back() {
-        return Message { imm: None, ..message };
+    let imm = message.imm.filter(|_| matches!(kind, Kind::Send | Kind::Write));
+    if message.comes_back() || kind == Kind::LocalInvalidate {
+        return Message { imm, ..message };
     }
-    Message { inline: len <= MAX_INLINE as u64 && fault != Fault::LocalKey && rng.below(2) == 0, ..message }
+    Message { imm, inline: len <= MAX_INLINE as u64 && fault != Fault::LocalKey && rng.below(2) == 0, ..message }
 }
 
 fn draw_fault(kind: Kind, len: u64, scenario: &Scenario, rng: &mut Rng) -> Fault {
@@ -520,7 +538,7 @@ fn draw_fault(kind: Kind, len: u64, scenario: &Scenario, rng: &mut Rng) -> Fault
     }
     match (kind, rng.below(2)) {
         (_, 0) => Fault::LocalKey,
-        (Kind::Send, _) => Fault::ShortReceive,
+        (Kind::Send | Kind::SendInvalidate, _) => Fault::ShortReceive,
         _ => Fault::RemoteKey,
     }
 }

@@ -164,7 +164,7 @@ fn draw_endpoint(rng: &mut Rng) -> EndpointConfig {
         connect_timeout: Duration::from_millis(3),
         connect_retries: 12,
         max_qps: 64,
-        max_regions: 64,
+        max_regions: 1024,
         max_reads: one_of(rng, &[1, 2, 16]),
         congestion: draw_congestion(rng),
         ..EndpointConfig::new(MacAddr::ZERO)

@@ -399,8 +399,8 @@ fn reads_and_writes_both_ways_at_once_do_not_wait_for_each_other() {
         }
         let mut rng = Rng::from_seed(3);
         pair.run(Duration::from_millis(300), |_| if rng.below(30) == 0 { Fate::Drop } else { Fate::Pass });
-        for host in 0..2 {
-            let bytes = pair.bytes(host, regions[host].1.0);
+        for (host, (_, (target, _))) in regions.into_iter().enumerate() {
+            let bytes = pair.bytes(host, target);
             assert!(bytes[..100_000] == data && bytes[100_000..200_000] == data, "{mode:?}");
             assert_eq!(pair.completions[host].len(), 20, "{mode:?}");
             assert!(pair.completions[host].iter().all(|c| c.status == Status::Success), "{mode:?}");

@@ -179,11 +179,19 @@ impl Link {
 
     /// Sorts what has arrived, without waiting.
     pub(crate) fn pump(&self) {
-        self.receive_all(&mut self.lock());
+        let mut state = self.lock();
+        if state.reading {
+            // Whoever called us may see the same message again at once: the reader needs the processor first.
+            drop(state);
+            std::thread::yield_now();
+        } else {
+            self.receive_all(&mut state);
+        }
     }
 
+    /// Does nothing while a thread waits in the kernel: it would sleep on, because what it waits for is gone when it looks.
     fn receive_all(&self, state: &mut State) {
-        while !self.is_gone() {
+        while !self.is_gone() && !state.reading {
             match socket::receive(&self.socket, &mut state.buffer) {
                 Ok(Some(received)) => self.sort(state, received),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -268,4 +276,45 @@ fn first_message(socket: &OwnedFd, buffer: &mut [u8], what: &'static str) -> Res
     let received = socket::receive(socket, buffer).map_err(system)?.ok_or(Error::DaemonGone)?;
     let message = serde_json::from_slice(&received.bytes).map_err(|_| Error::Protocol("unreadable message"))?;
     Ok((message, received.fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weft_proto::transport::QpNum;
+
+    use super::*;
+
+    fn link() -> (Arc<Link>, OwnedFd) {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let (socket, daemon) =
+            rustix::net::socketpair(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, flags, None).unwrap();
+        let (page, _fd) = Page::create().unwrap();
+        let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let state =
+            State { last_id: 1, outcomes: BTreeMap::new(), events: VecDeque::new(), reading: false, buffer: socket::receive_buffer() };
+        let (gone, state, changed) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
+        (Arc::new(Link { socket, page, doorbell, mac: MacAddr::default(), gone, state, changed }), daemon)
+    }
+
+    #[test]
+    fn who_waits_for_an_event_gets_it_although_others_look_at_the_connection_meanwhile() {
+        let (link, daemon) = link();
+        for _ in 0..300 {
+            let waiting = Arc::clone(&link);
+            let waiter = std::thread::spawn(move || waiting.wait_event(Instant::now() + Duration::from_secs(5), |_| true));
+            while !link.lock().reading {
+                std::thread::yield_now();
+            }
+            // Most likely it sleeps in the kernel by now.
+            std::thread::sleep(Duration::from_micros(300));
+            let start = Instant::now();
+            let event = FromDaemon::Event { event: Event::Disconnected { qp: QpNum(7) } };
+            socket::send(&daemon, &serde_json::to_vec(&event).unwrap(), &[]).unwrap();
+            link.pump();
+            assert!(waiter.join().unwrap().unwrap().is_some(), "the event did not come");
+            assert!(start.elapsed() < Duration::from_secs(2), "it came, but its waiter was not woken");
+        }
+    }
 }

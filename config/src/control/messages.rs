@@ -184,8 +184,32 @@ pub struct QpInfo {
     pub srtt_us: Option<u64>,
     /// Round trip variation.
     pub rttvar_us: Option<u64>,
+    /// Round trips: median, 99th percentile and longest; absent before the first measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_percentiles_us: Option<[u64; 3]>,
+    /// How far ahead of a gap a packet of the peer has arrived at most, in packets.
+    #[serde(default)]
+    pub farthest_early: u32,
+    /// How congestion control holds it back, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<Congestion>,
     /// What went through.
     pub counters: QpCounters,
+    /// Everything that it counts, under the names of the transport (`weft_proto::transport::QpCounters`), nanoseconds where the
+    /// name says so. Only in the answer about one queue pair: lists would grow too long.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// Congestion control of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Congestion {
+    /// `timely`, `dcqcn`, `aimd`, `dctcp` or `swift`.
+    pub algorithm: String,
+    /// Its window in thousandths of a packet, if it has one.
+    pub window_milli_packets: Option<u64>,
+    /// Its rate, if it has one.
+    pub rate_bps: Option<u64>,
 }
 
 /// What went through a queue pair, or through all of them. Packets unless the name says bytes.
@@ -221,6 +245,37 @@ pub struct QpCounters {
     pub rnr_received: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
+}
+
+/// The last events of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QpTrace {
+    /// Its number.
+    pub qp: u32,
+    /// Oldest first.
+    pub events: Vec<QpEvent>,
+}
+
+/// Something that happened to a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QpEvent {
+    /// Nanoseconds from the event to the answer; of packets in a row, from the first.
+    pub ago_ns: u64,
+    /// `sent`, `sent_again`, `arrived`, `arrived_early`, `dropped`, `refused`, `ack_sent`, `ack_received`, `loss`, `probe`, `timeout`, `held`,
+    /// `unusable`, `connected`, `state` or `failed`.
+    pub event: String,
+    /// Which packets: `requests`, or `responses` to READs and atomics; each has numbers of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// The number of the packet, of the first of several, or what an acknowledgement acknowledges up to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub psn: Option<u32>,
+    /// Packets in a row that the event stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u32>,
+    /// Cause, reason, kind or state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// A learned address.

@@ -23,6 +23,8 @@ fn every_type_of_request_survives_the_round_trip_and_is_listed() {
         Request::Ports { offset: 1 },
         Request::Peers { offset: 1 },
         Request::Qps { offset: 1 },
+        Request::Qp { qp: 9 },
+        Request::QpTrace { qp: 9, last: 5 },
         Request::Fdb { offset: 1 },
         Request::Queues { offset: 1 },
         Request::Hosts { offset: 1 },
@@ -33,8 +35,7 @@ fn every_type_of_request_survives_the_round_trip_and_is_listed() {
     ];
     assert_eq!(requests.len(), REQUEST_TYPES.len());
     for (request, word) in requests.into_iter().zip(REQUEST_TYPES) {
-        let listed = serde_json::json!({"version": 1, "id": 3, "request": {"type": word}});
-        assert!(parse_request(listed.to_string().as_bytes()).is_ok(), "{word}");
+        assert_eq!(serde_json::to_value(&request).unwrap()["type"], word);
         let envelope = Envelope::new(u64::MAX, request);
         let line = encode_line(&envelope, MAX_REQUEST).unwrap();
         assert_eq!((line.last(), parse_request(&line)), (Some(&b'\n'), Ok(envelope)));
@@ -42,8 +43,18 @@ fn every_type_of_request_survives_the_round_trip_and_is_listed() {
 }
 
 #[test]
+fn what_has_a_default_may_be_left_out() {
+    for word in ["ports", "peers", "qps", "fdb", "queues", "hosts"] {
+        let line = serde_json::json!({"version": 1, "id": 3, "request": {"type": word}});
+        assert!(parse_request(line.to_string().as_bytes()).is_ok(), "{word}");
+    }
+    let line = br#"{"version":1,"id":3,"request":{"type":"qp_trace","qp":258}}"#;
+    assert_eq!(parse_request(line), Ok(Envelope::new(3, Request::QpTrace { qp: 258, last: u32::MAX })));
+}
+
+#[test]
 fn bad_requests_get_a_code_a_reason_and_a_hint_and_their_id_where_there_is_one() {
-    let cases: [(&[u8], Option<u64>, ErrorCode); 10] = [
+    let cases: [(&[u8], Option<u64>, ErrorCode); 12] = [
         (b"", None, ErrorCode::BadJson),
         (b"{", None, ErrorCode::BadJson),
         (b"\xff\xfe", None, ErrorCode::BadJson),
@@ -53,6 +64,8 @@ fn bad_requests_get_a_code_a_reason_and_a_hint_and_their_id_where_there_is_one()
         (br#"{"version":1,"id":-1,"request":{"type":"status"}}"#, None, ErrorCode::BadRequest),
         (br#"{"version":1,"id":1}"#, Some(1), ErrorCode::BadRequest),
         (br#"{"version":1,"id":1,"request":{"type":"qps","ofset":1}}"#, Some(1), ErrorCode::BadRequest),
+        (br#"{"version":1,"id":1,"request":{"type":"qp"}}"#, Some(1), ErrorCode::BadRequest),
+        (br#"{"version":1,"id":1,"request":{"type":"qp_trace","qp":-1}}"#, Some(1), ErrorCode::BadRequest),
         (br#"{"version":1,"id":1,"request":{"type":"reboot"}}"#, Some(1), ErrorCode::UnknownRequest),
     ];
     for (line, id, code) in cases {
@@ -123,7 +136,11 @@ fn largest_qp() -> QpInfo {
         rq_depth: u32::MAX,
         srtt_us: Some(max),
         rttvar_us: Some(max),
+        rtt_percentiles_us: Some([max; 3]),
+        farthest_early: u32::MAX,
+        congestion: Some(Congestion { algorithm: text(), window_milli_packets: Some(max), rate_bps: Some(max) }),
         counters: serde_json::from_value(serde_json::Value::Object(full)).unwrap(),
+        counts: std::collections::BTreeMap::new(),
     }
 }
 

@@ -1,35 +1,63 @@
-//! The measuring side's connection.
+//! The measuring side's connections.
 
 use std::path::Path;
 
 use weft_verbs::{Context, Recovery};
 
-use super::protocol::{Answer, Hello};
-use crate::exit::{Exit, failure};
+use super::protocol::{Answer, Hello, NOT_UNDERSTOOD};
+use crate::exit::{Exit, failure, of};
 use crate::interrupt::Interrupt;
 use crate::session::{Session, Shape, Target, explain};
 
 /// A connection to `weftctl serve`.
 pub(super) struct Client {
-    pub(super) context: Context,
     pub(super) session: Session,
     pub(super) recovery: Recovery,
     pub(super) answer: Answer,
 }
 
+pub(super) fn attach(app_socket: &Path) -> anyhow::Result<Context> {
+    Context::attach(app_socket, "weftctl bench").map_err(|error| explain(error, "this host"))
+}
+
 pub(super) fn connect(
-    app_socket: &Path,
+    context: &Context,
     (host, service): (&str, u16),
     hello: &Hello,
     recovery: Option<Recovery>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Client> {
     hello.check().map_err(|why| failure(Exit::Usage, why))?;
-    let context = Context::attach(app_socket, "weftctl bench").map_err(|error| explain(error, "this host"))?;
     let target = Target { host, service, listener: "weftctl serve" };
     let shape = Shape { recovery, ..hello.measuring() };
-    let (session, agreed) = Session::connect(&context, &target, &serde_json::to_vec(hello)?, shape, interrupt)?;
+    let (session, agreed) = Session::connect(context, &target, &serde_json::to_vec(hello)?, shape, interrupt).map_err(older)?;
     let foreign = |_| failure(Exit::Failed, format!("{host}: something else than weftctl serve listens on service {service}"));
     let answer = serde_json::from_slice(&agreed.private).map_err(foreign)?;
-    Ok(Client { context, session, recovery: agreed.recovery, answer })
+    Ok(Client { session, recovery: agreed.recovery, answer })
+}
+
+/// An answering side that does not know what it is asked for is an older one.
+fn older(error: anyhow::Error) -> anyhow::Error {
+    let message = error.to_string();
+    if !message.contains(NOT_UNDERSTOOD) {
+        return error;
+    }
+    failure(
+        of(&error),
+        format!("{message}: it is older than this weftctl, and this measurement is new; run the same version on both hosts"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_answering_side_is_named_as_what_is_wrong() {
+        let refused = older(failure(Exit::Unreachable, format!("b refuses the connection: {NOT_UNDERSTOOD}")));
+        assert!(refused.to_string().contains("older than this weftctl"), "{refused}");
+        assert_eq!(of(&refused), Exit::Unreachable);
+        let other = older(failure(Exit::Usage, "something else"));
+        assert_eq!((other.to_string().as_str(), of(&other)), ("something else", Exit::Usage));
+    }
 }

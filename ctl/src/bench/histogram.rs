@@ -4,6 +4,8 @@
 const CLASS_BITS: u32 = 6;
 /// Classes per power of two.
 const CLASSES: u64 = 1 << CLASS_BITS;
+/// Logarithm of the ranges per power of two that a histogram is printed in.
+const RANGE_BITS: u32 = 3;
 /// Enough for every `u64`.
 const LEN: usize = (64 - CLASS_BITS as usize + 1) << CLASS_BITS;
 
@@ -30,6 +32,23 @@ impl Histogram {
         self.sum_of_squares += (value as f64).powi(2);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
+    }
+
+    /// Takes in the values of another.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.sum_of_squares += other.sum_of_squares;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Ranges of at most an eighth of their start that hold values: highest value and how many.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let joined = 1 << (CLASS_BITS - RANGE_BITS);
+        let sums = self.counts.chunks(joined).map(|classes| classes.iter().sum::<u64>());
+        (1..).zip(sums).filter(|(_, count)| *count > 0).map(move |(range, count)| (highest(range * joined - 1), count))
     }
 
     pub(super) const fn count(&self) -> u64 {
@@ -115,6 +134,39 @@ mod tests {
             assert!(found >= exact && found <= exact + exact / 60, "{per_mille}: {found}, {exact}");
         }
         assert_eq!((histogram.min(), histogram.max(), histogram.count()), (1, 1_000_000, 1000));
+    }
+
+    #[test]
+    fn ranges_hold_every_value_once_and_are_narrow() {
+        let mut histogram = Histogram::new();
+        let values = [0, 1, 7, 8, 63, 64, 65, 1000, 1001, 1_000_000, u64::MAX];
+        values.into_iter().for_each(|value| histogram.record(value));
+        let ranges: Vec<_> = histogram.ranges().collect();
+        assert_eq!(ranges.iter().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
+        let mut lower = 0;
+        for &(upper, count) in &ranges {
+            let inside = values.iter().filter(|value| **value <= upper && (lower == 0 || **value > lower)).count() as u64;
+            assert_eq!(inside, count, "{ranges:?}");
+            lower = upper;
+        }
+        assert!(ranges.iter().any(|(upper, count)| *count == 2 && *upper >= 1001 && *upper <= 1001 + 1001 / 8), "{ranges:?}");
+    }
+
+    #[test]
+    fn merged_histograms_are_one_of_all_values() {
+        let [mut one, mut two, mut all] = [Histogram::new(), Histogram::new(), Histogram::new()];
+        for value in [5, 900, 70_000] {
+            one.record(value);
+            all.record(value);
+        }
+        for value in [3, 1 << 40] {
+            two.record(value);
+            all.record(value);
+        }
+        one.merge(&two);
+        one.merge(&Histogram::new());
+        assert_eq!((one.count(), one.min(), one.max(), one.percentile(500)), (5, 3, 1 << 40, all.percentile(500)));
+        assert!((one.mean() - all.mean()).abs() < 1e-6 && (one.standard_deviation() - all.standard_deviation()).abs() < 1e-3);
     }
 
     #[test]

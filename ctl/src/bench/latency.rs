@@ -1,62 +1,111 @@
-//! `weftctl bench latency`: one message at a time, back and forth.
+//! `weftctl bench latency`: one request at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde::Serialize;
+use weft_verbs::Context;
 
-use super::args::Latency;
-use super::client;
+use super::args::{Latency, Operation};
+use super::client::{self, Client};
+use super::flow::Limits;
 use super::histogram::Histogram;
-use super::protocol::{Hello, Mode};
-use super::report::Spans;
+use super::lane::Lane;
+use super::protocol::{ATOMIC, Hello, MIN_ECHO, Mode};
+use super::report::{self, LatencyResult, Spans};
 use crate::args::Sockets;
+use crate::exit::{self, Exit, failure};
 use crate::interrupt::Interrupt;
 use crate::session::{Arrival, Session};
 use crate::text;
 
-/// Round trips that are not counted: caches fill, the round trip is estimated.
+/// Requests that are not counted: caches fill, the round trip is estimated.
 const WARM_UP: u64 = 100;
-
-#[derive(Debug, Serialize)]
-struct Result {
-    host: String,
-    size: u32,
-    count: u64,
-    half_round_trip: Spans,
-    recovery: &'static str,
-    retransmissions: Option<u64>,
-}
+const DEFAULT_SIZE: u32 = 64;
 
 pub(super) fn run(sockets: &Sockets, arguments: &Latency) -> anyhow::Result<u8> {
+    let sizes = sizes(arguments).map_err(|why| failure(Exit::Usage, why))?;
     let interrupt = Interrupt::register()?;
-    let remote = &arguments.remote;
-    let hello = Hello::new(Mode::Echo, arguments.size, 2);
-    let recovery = remote.recovery.map(Into::into);
-    let mut client = client::connect(&sockets.app_socket, (&remote.to, remote.service), &hello, recovery, &interrupt)?;
-    let message = vec![0x57; usize::try_from(arguments.size)?];
-    let mut spans = Histogram::new();
-    for number in 0..arguments.count + WARM_UP {
-        let start = Instant::now();
-        round_trip(&mut client.session, &message)?;
-        if number >= WARM_UP {
-            spans.record(u64::try_from(start.elapsed().as_nanos() / 2)?);
+    let context = client::attach(&sockets.app_socket)?;
+    let sweep = arguments.sizes.is_sweep() && !arguments.remote.json;
+    for (number, size) in sizes.into_iter().enumerate() {
+        let (result, signal) = match arguments.operation {
+            Operation::Send => echo(sockets, &context, arguments, size, &interrupt)?,
+            _ => complete(sockets, &context, arguments, size, &interrupt)?,
+        };
+        if sweep && number == 0 {
+            println!("{}", result.header());
+        }
+        println!("{}", if sweep { result.row() } else { result.print(arguments.remote.json, arguments.histogram)? });
+        if let Some(signal) = signal {
+            eprintln!("weftctl: interrupted: the numbers are those until then");
+            return Ok(Exit::Signal(signal).code());
         }
     }
-    let result = Result {
-        host: remote.to.clone(),
-        size: arguments.size,
-        count: spans.count(),
-        half_round_trip: Spans::of(&spans),
-        recovery: text::recovery(client.recovery),
-        retransmissions: crate::retransmissions::of(&sockets.socket, client.session.num()),
-    };
-    if remote.json {
-        println!("{}", serde_json::to_string(&result)?);
-    } else {
-        println!("{} bytes to {} and back, {} times\nhalf round trip: {}", result.size, result.host, result.count, result.half_round_trip);
-    }
     Ok(0)
+}
+
+const fn mode(operation: Operation) -> Mode {
+    match operation {
+        Operation::Send => Mode::Echo,
+        Operation::Write => Mode::Write,
+        Operation::Read => Mode::Read,
+        Operation::FetchAdd => Mode::FetchAdd,
+        Operation::CompareSwap => Mode::CompareSwap,
+    }
+}
+
+fn sizes(arguments: &Latency) -> Result<Vec<u32>, String> {
+    let mode = mode(arguments.operation);
+    let default = if mode.is_atomic() { ATOMIC } else { DEFAULT_SIZE };
+    arguments.sizes.list(default, |size| match mode {
+        Mode::Echo if size < MIN_ECHO => Err(format!("a message that is sent back has at least {MIN_ECHO} bytes; take more with --size")),
+        _ => hello(mode, size).check().map_err(|why| format!("{}: {why}", text::bytes(size.into()))),
+    })
+}
+
+fn hello(mode: Mode, size: u32) -> Hello {
+    Hello::new(mode, size, if mode == Mode::Echo { 2 } else { 1 })
+}
+
+/// A message to the other application and back.
+fn echo(
+    sockets: &Sockets,
+    context: &Context,
+    arguments: &Latency,
+    size: u32,
+    interrupt: &Interrupt,
+) -> anyhow::Result<(LatencyResult, Option<u8>)> {
+    let remote = &arguments.remote;
+    let recovery = remote.recovery.map(Into::into);
+    let Client { mut session, recovery, .. } =
+        client::connect(context, (&remote.to, remote.service), &hello(Mode::Echo, size), recovery, interrupt)?;
+    let message = vec![0x57; usize::try_from(size)?];
+    let (mut spans, mut signal) = (Histogram::new(), None);
+    for number in 0..arguments.count + WARM_UP {
+        let start = Instant::now();
+        match round_trip(&mut session, &message) {
+            Ok(()) if number < WARM_UP => {}
+            Ok(()) => spans.record(u64::try_from(start.elapsed().as_nanos() / 2)?),
+            Err(error) => {
+                let Exit::Signal(number) = exit::of(&error) else { return Err(error) };
+                signal = Some(number);
+                break;
+            }
+        }
+    }
+    let result = LatencyResult {
+        operation: "send",
+        host: remote.to.clone(),
+        size,
+        count: spans.count(),
+        half_round_trip: Some(Spans::of(&spans)),
+        round_trip: None,
+        histogram: report::buckets(&spans),
+        recovery: text::recovery(recovery),
+        retransmissions: crate::retransmissions::of(&sockets.socket, session.num()),
+        interrupted: signal.is_some(),
+    };
+    Ok((result, signal))
 }
 
 fn round_trip(session: &mut Session, message: &[u8]) -> anyhow::Result<()> {
@@ -65,4 +114,33 @@ fn round_trip(session: &mut Session, message: &[u8]) -> anyhow::Result<()> {
         Arrival::Message { slot, .. } => session.discard(slot).context("cannot receive"),
         _ => anyhow::bail!("{}: an answer that was not asked for", session.peer()),
     }
+}
+
+/// A request, from posting to completion.
+fn complete(
+    sockets: &Sockets,
+    context: &Context,
+    arguments: &Latency,
+    size: u32,
+    interrupt: &Interrupt,
+) -> anyhow::Result<(LatencyResult, Option<u8>)> {
+    let (remote, mode) = (&arguments.remote, mode(arguments.operation));
+    let recovery = remote.recovery.map(Into::into);
+    let what = (&hello(mode, size), false, false);
+    let mut lane = Lane::open(context, (&remote.to, remote.service), what, recovery, interrupt)?;
+    let limits = Limits { warm_up: WARM_UP, count: arguments.count.saturating_add(WARM_UP), duration: Duration::MAX };
+    let measured = lane.run(limits)?.here;
+    let result = LatencyResult {
+        operation: mode.word(),
+        host: remote.to.clone(),
+        size,
+        count: measured.done,
+        half_round_trip: None,
+        round_trip: Some(Spans::of(&measured.latency)),
+        histogram: report::buckets(&measured.latency),
+        recovery: text::recovery(lane.recovery),
+        retransmissions: crate::retransmissions::of(&sockets.socket, lane.session.num()),
+        interrupted: measured.signal.is_some(),
+    };
+    Ok((result, measured.signal))
 }

@@ -33,7 +33,8 @@ struct Summary {
 pub(crate) fn run(sockets: &Sockets, arguments: &Ping) -> anyhow::Result<u8> {
     let interrupt = Interrupt::register()?;
     let hello = Hello::new(Mode::Echo, arguments.size, DEPTH);
-    let client = client::connect(&sockets.app_socket, (&arguments.host, arguments.service), &hello, None, &interrupt)?;
+    let context = client::attach(&sockets.app_socket)?;
+    let client = client::connect(&context, (&arguments.host, arguments.service), &hello, None, &interrupt)?;
     let mut session = client.session;
     let mut spans = Histogram::new();
     let (mut sent, mut outcome) = (0, Ok(()));

@@ -14,7 +14,7 @@ use crate::text;
 const NONE: &str = "-";
 
 /// A table whose columns named in capitals with a leading `>` are right-aligned numbers.
-fn table(columns: &[&str]) -> Table {
+pub(super) fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(columns.iter().map(|column| column.trim_start_matches('>')));
     for (column, name) in table.column_iter_mut().zip(columns) {
@@ -26,7 +26,7 @@ fn table(columns: &[&str]) -> Table {
     table
 }
 
-fn or_none(value: Option<impl Display>) -> String {
+pub(super) fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use weft_config::control::{FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
+use weft_config::control::{Congestion, ControlError, ErrorCode, FdbEntry, Page, PeerInfo, QpInfo, QueueInfo};
 use weft_config::model::Words;
 use weft_proto::switch::VoqStatus;
-use weft_proto::transport::{QpState, QpView};
+use weft_proto::transport::{QpNum, QpState, QpView};
 use weft_proto::wire::MacAddr;
 use weft_proto::{Duration, Instant, PortId, switch};
 
@@ -58,6 +58,20 @@ pub(super) fn queue_pairs(node: &Node, offset: u64) -> Result<Page<QpInfo>, Work
     Ok(Page::of(views.into_iter().map(|view| queue_pair(node, &view)), offset))
 }
 
+/// One queue pair.
+pub(super) fn queue_pair_of(node: &Node, qp: u32) -> Result<QpInfo, ControlError> {
+    let view = node.worker.ask(move |_, plane| plane.endpoint()?.view_of(QpNum(qp)))?;
+    let view = view.ok_or_else(|| no_such_queue_pair(qp))?;
+    let counts = view.counters.each().map(|(name, count, _)| (name.to_owned(), count)).collect();
+    Ok(QpInfo { counts, ..queue_pair(node, &view) })
+}
+
+/// The refusal of a question about a queue pair that does not exist.
+pub(super) fn no_such_queue_pair(qp: u32) -> ControlError {
+    let message = format!("there is no queue pair {qp}: it was closed, or never existed");
+    ControlError::new(ErrorCode::BadRequest, message, "`weftctl qp show` lists those that exist")
+}
+
 /// The hosts that queue pairs are connected to, by address.
 pub(super) fn peers(node: &Node, offset: u64) -> Result<Page<PeerInfo>, WorkerSilent> {
     let (now, views) = views(node)?;
@@ -104,11 +118,19 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         rq_depth: view.depth.1,
         srtt_us: view.rtt.map(|(rtt, _)| rtt.as_micros()),
         rttvar_us: view.rtt.map(|(_, variation)| variation.as_micros()),
+        rtt_percentiles_us: view.rtt_percentiles.map(|spans| spans.map(Duration::as_micros)),
+        farthest_early: view.farthest_early,
+        congestion: view.congestion.map(|view| Congestion {
+            algorithm: view.algorithm.word().to_owned(),
+            window_milli_packets: view.window.map(|window| window.millis()),
+            rate_bps: view.rate.map(weft_proto::BitRate::bits_per_second),
+        }),
         counters: show::queue_pair_counters(&view.counters),
+        counts: BTreeMap::new(),
     }
 }
 
-const fn state_label(state: QpState) -> &'static str {
+pub(super) const fn state_label(state: QpState) -> &'static str {
     match state {
         QpState::Reset => "reset",
         QpState::Init => "connecting",

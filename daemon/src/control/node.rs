@@ -16,7 +16,7 @@ use weft_proto::Instant;
 use weft_proto::wire::MacAddr;
 
 use super::client::Answer;
-use super::{detail, show};
+use super::{detail, show, trace};
 use crate::app::session::Settings;
 use crate::clock::monotonic;
 use crate::logging::LogControl;
@@ -61,6 +61,7 @@ impl Node {
         log: LogControl,
     ) -> Self {
         let started = monotonic();
+        board.set_hosts(&config.hosts);
         Self { config, config_file, started, endpoint, worker, board, log, stop_requested: false, settings_changed: false }
     }
 
@@ -86,6 +87,8 @@ impl Node {
             Request::Queues { offset } => json(&detail::queues(self, offset)?),
             Request::Peers { offset } => json(&detail::peers(self, offset)?),
             Request::Qps { offset } => json(&detail::queue_pairs(self, offset)?),
+            Request::Qp { qp } => json(&detail::queue_pair_of(self, qp)?),
+            Request::QpTrace { qp, last } => json(&trace::events_of(self, qp, last)?),
             Request::Config => json(&self.config_text()),
             Request::Reload => json(&self.reload()?),
             Request::Shutdown => {
@@ -147,6 +150,7 @@ impl Node {
         let reload = self.config.reload_from(&new).map_err(|refusals| restart_needed(&refusals))?;
         super::reload::apply(self, &new, &reload.changes)?;
         self.config = new;
+        self.board.set_hosts(&self.config.hosts);
         self.settings_changed = true;
         for line in &reload.lines {
             tracing::info!("reload: {line}");

@@ -3,7 +3,8 @@
 //! Names follow the Prometheus conventions: prefix `weft_`, base units (bytes, seconds), `_total` for counters.
 //! `docs/metrics.md` is this table as a page; a test keeps the two equal.
 
-use weft_proto::DropReason;
+use weft_proto::transport::{MAX_PEERS, PeerTotals, QpCounters};
+use weft_proto::{DropReason, Duration};
 
 use crate::snapshot::{PortSnapshot, Snapshot, TransportSnapshot};
 
@@ -42,6 +43,27 @@ impl Samples {
         self.0.push((labels.iter().map(|&label| label.to_owned()).collect(), value as f64));
     }
 
+    /// Seconds, as the format wants times.
+    #[allow(clippy::cast_precision_loss)]
+    fn add_seconds(&mut self, labels: &[&str], span: Duration) {
+        self.0.push((labels.iter().map(|&label| label.to_owned()).collect(), span.as_nanos() as f64 / 1e9));
+    }
+
+    fn per_peer(&mut self, snapshot: &Snapshot, value: fn(&PeerTotals) -> u64) {
+        for totals in &snapshot.peers {
+            self.add(&[&peer_label(snapshot, totals)], value(totals));
+        }
+    }
+
+    fn per_peer_and<const N: usize>(&mut self, snapshot: &Snapshot, values: fn(&QpCounters) -> [(&'static str, u64); N]) {
+        for totals in &snapshot.peers {
+            let peer = peer_label(snapshot, totals);
+            for (label, value) in values(&totals.counters) {
+                self.add(&[&peer, label], value);
+            }
+        }
+    }
+
     fn per_port(&mut self, snapshot: &Snapshot, value: fn(&PortSnapshot) -> u64) {
         for port in &snapshot.ports {
             self.add(&[&port.name], value(port));
@@ -67,6 +89,15 @@ impl Samples {
             self.add(&[label], value);
         }
     }
+}
+
+/// Hosts that are told apart no longer, or never were.
+const OTHER: &str = "other";
+
+/// What a host is called: its name in the configuration, or its address.
+fn peer_label(snapshot: &Snapshot, totals: &PeerTotals) -> String {
+    let Some(mac) = totals.peer else { return OTHER.to_owned() };
+    snapshot.hosts.get(&mac).filter(|name| *name != OTHER).cloned().unwrap_or_else(|| mac.to_string())
 }
 
 const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str, sample: fn(&Snapshot, &mut Samples)) -> Family {
@@ -224,6 +255,52 @@ pub static CATALOGUE: &[Family] = &[
             });
         },
     ),
+    gauge("weft_peer_queue_pairs", &["peer"], "Queue pairs connected to the host.", |s, out| {
+        out.per_peer(s, |p| p.queue_pairs.into());
+    }),
+    counter("weft_peer_connections_total", &["peer"], "Queue pairs that were ever connected to the host.", |s, out| {
+        out.per_peer(s, |p| p.connections);
+    }),
+    gauge("weft_peer_round_trip_seconds", &["peer"], "Smallest smoothed round trip of the queue pairs connected to the host.", |s, out| {
+        for (totals, rtt) in s.peers.iter().filter_map(|totals| Some((totals, totals.rtt?))) {
+            out.add_seconds(&[&peer_label(s, totals)], rtt);
+        }
+    }),
+    counter("weft_peer_packets_total", &["peer", "direction"], "Request packets sent for the first time, and received.", |s, out| {
+        out.per_peer_and(s, |c| [("sent", c.packets_sent), ("received", c.packets_received)]);
+    }),
+    counter(
+        "weft_peer_payload_bytes_total",
+        &["peer", "direction"],
+        "Payload bytes sent for the first time, and placed in memory.",
+        |s, out| {
+            out.per_peer_and(s, |c| [("sent", c.bytes_sent), ("received", c.bytes_received)]);
+        },
+    ),
+    counter("weft_peer_messages_total", &["peer", "direction"], "Messages completed as the sender, and as the receiver.", |s, out| {
+        out.per_peer_and(s, |c| [("sent", c.messages_sent), ("received", c.messages_received)]);
+    }),
+    counter("weft_peer_retransmissions_total", &["peer", "cause"], "Packets sent again, by what made us do it.", |s, out| {
+        out.per_peer_and(s, |c| [("loss", c.retransmitted_fast), ("timeout", c.retransmitted_timeout), ("probe", c.retransmitted_probe)]);
+    }),
+    counter(
+        "weft_peer_spurious_retransmissions_total",
+        &["peer"],
+        "Retransmissions that the receiver turned out to have had already.",
+        |s, out| out.per_peer(s, |p| p.counters.retransmitted_spurious),
+    ),
+    counter("weft_peer_timeouts_total", &["peer"], "Retransmission time-outs that fired.", |s, out| {
+        out.per_peer(s, |p| p.counters.timeouts);
+    }),
+    counter("weft_peer_duplicates_total", &["peer"], "Packets that arrived a second time.", |s, out| {
+        out.per_peer(s, |p| p.counters.duplicates_received);
+    }),
+    counter("weft_peer_out_of_order_total", &["peer"], "Packets that arrived behind a gap.", |s, out| {
+        out.per_peer(s, |p| p.counters.early_received);
+    }),
+    counter("weft_peer_receiver_not_ready_total", &["peer"], "Receiver-not-ready answers received.", |s, out| {
+        out.per_peer(s, |p| p.counters.rnr_received);
+    }),
     counter("weft_transport_dropped_frames_total", &["reason"], "Frames that the local transport refused, by reason.", |s, out| {
         if s.transport.is_some() {
             out.per_reason(&[], |reason| s.transport_drops.of(reason));
@@ -258,6 +335,13 @@ pub fn page() -> String {
         let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
         page += &format!("| `{}` | {kind} | {} | {} |\n", family.name, family.labels.join(", "), family.help);
     }
+    page += &format!(
+        "\n## Values of `peer`\n\n\
+         The host's name in `hosts` of the configuration, or its Ethernet address. At most {MAX_PEERS} hosts are told apart; `{OTHER}` sums \
+         up the rest, so that all values of `peer` together are the sum over the node. A host keeps its series while a queue pair is \
+         connected to it. Afterwards it keeps it until a new host needs the place: then the one with the fewest bytes goes to `{OTHER}`, \
+         which grows by what that one had. There are no series per queue pair; see `weftctl qp show`.\n"
+    );
     page += "\n## Values of `reason`\n\n| reason | meaning |\n| --- | --- |\n";
     for reason in DropReason::ALL {
         page += &format!("| `{}` | {} |\n", reason.label(), reason.description().trim());

@@ -4,6 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use prometheus_parse::{Scrape, Value};
 use weft_proto::switch::Traffic;
+use weft_proto::transport::PeerTotals;
+use weft_proto::wire::MacAddr;
 use weft_proto::{DropReason, Duration, Instant};
 
 use super::*;
@@ -21,10 +23,23 @@ fn full_board() -> Arc<Board> {
         let mut transport = TransportSnapshot::default();
         transport.counters.retransmitted_timeout = 4;
         snapshot.transport = Some(transport);
+        snapshot.peers = [None, Some(B), Some(C)].map(totals).into();
         snapshot.worker.breaths = 10;
         snapshot.worker.busy_breaths = 4;
     });
+    board.set_hosts(&[("b".to_owned(), B), ("other".to_owned(), C)].into());
     board
+}
+
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
+const C: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0c]);
+
+fn totals(peer: Option<MacAddr>) -> PeerTotals {
+    let number = peer.map_or(1, |mac| mac.0[5].into());
+    let mut totals = PeerTotals { peer, queue_pairs: 2, connections: 5, ..PeerTotals::default() };
+    totals.rtt = peer.map(|_| Duration::from_micros(number));
+    (totals.counters.bytes_received, totals.counters.retransmitted_fast) = (number * 100, number);
+    totals
 }
 
 fn scrape(text: &str) -> Scrape {
@@ -62,6 +77,20 @@ fn numbers_arrive_under_their_labels() {
     assert_eq!(value(&scrape, "weft_port_dropped_frames_total", &loss), Value::Counter(3.0));
     assert_eq!(value(&scrape, "weft_transport_retransmissions_total", &[("cause", "timeout")]), Value::Counter(4.0));
     assert_eq!(value(&scrape, "weft_worker_batches_total", &[("kind", "idle")]), Value::Counter(6.0));
+}
+
+#[test]
+fn a_peer_has_its_name_or_its_address_and_what_is_left_is_other() {
+    let scrape = scrape(&Metrics::new(full_board()).unwrap().text().unwrap());
+    for (peer, number) in [("b", 11.0), ("02:00:00:00:00:0c", 12.0), ("other", 1.0)] {
+        let received = [("peer", peer), ("direction", "received")];
+        assert_eq!(value(&scrape, "weft_peer_payload_bytes_total", &received), Value::Counter(number * 100.0));
+        assert_eq!(value(&scrape, "weft_peer_retransmissions_total", &[("peer", peer), ("cause", "loss")]), Value::Counter(number));
+        assert_eq!(value(&scrape, "weft_peer_connections_total", &[("peer", peer)]), Value::Counter(5.0));
+    }
+    assert_eq!(value(&scrape, "weft_peer_round_trip_seconds", &[("peer", "b")]), Value::Gauge(11e-6));
+    let round_trips = scrape.samples.iter().filter(|sample| sample.metric == "weft_peer_round_trip_seconds");
+    assert_eq!(round_trips.count(), 2, "what was not measured is not shown");
 }
 
 #[test]

@@ -158,6 +158,16 @@ impl Local {
         self.apps.finish_sleep();
     }
 
+    /// Sums up what some of the queue pairs counted; see [`Endpoint::visit_peers`].
+    pub(super) fn visit_peers(&mut self, budget: usize) {
+        self.endpoint.visit_peers(budget);
+    }
+
+    /// Sums up what all of them counted until now.
+    pub(super) fn visit_all_peers(&mut self) {
+        self.endpoint.visit_all_peers();
+    }
+
     pub(super) fn fill(&self, snapshot: &mut Snapshot) {
         let (frames_received, frames_sent) = self.endpoint.frames();
         snapshot.transport = Some(TransportSnapshot {
@@ -165,9 +175,11 @@ impl Local {
             regions: self.endpoint.region_count() as u64,
             frames_received,
             frames_sent,
-            counters: self.endpoint.counters(),
+            counters: self.endpoint.visited_counters(),
             connections: *self.endpoint.connection_counters(),
         });
+        snapshot.peers.clear();
+        snapshot.peers.extend(self.endpoint.peer_totals());
         snapshot.transport_drops.clone_from(self.endpoint.drops());
         snapshot.applications.requests = self.requests;
     }

@@ -10,10 +10,10 @@ use crate::transport::irn::{
     AckTiming, Acked, Answer, Cause, Feedback, Pick, Profile, RtoBounds, RttHistogram, Sender, SenderConfig, Timeout,
 };
 use crate::transport::reads::ReadsConfig;
-use crate::transport::requester::Requester;
+use crate::transport::requester::{Requester, SendQueue};
 use crate::transport::responder::{Refused, Responder};
 use crate::transport::responses::ResponsesConfig;
-use crate::transport::{EndpointConfig, Psn, QpNum, Recovery};
+use crate::transport::{EndpointConfig, Psn, QpNum, Recovery, trace};
 use crate::wire::MacAddr;
 use crate::wire::eth::ETH_HEADER;
 use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code};
@@ -267,6 +267,20 @@ impl Link {
 
     fn responses_sender(&self) -> Option<&Sender> {
         self.responder.responses.as_ref().map(|responses| &responses.sender)
+    }
+
+    /// What holds the next request of `queue` back, if one waits.
+    pub(super) fn held_by(&self, queue: &SendQueue) -> Option<trace::Gate> {
+        let sender = &self.requester.sender;
+        queue.has_unsent().then(|| match () {
+            () if self.requester.waits_for_receiver() => trace::Gate::ReceiverNotReady,
+            () if sender.in_flight() >= sender.cap() => trace::Gate::Window,
+            () if self.gate.deadline().is_some() => trace::Gate::Pacing,
+            () if self.gate.window().is_some_and(|window| self.outstanding() >= window.whole().max(1)) => trace::Gate::Congestion,
+            () if sender.in_recovery() => trace::Gate::Recovery,
+            () if self.requester.waits_for_credit(queue) => trace::Gate::Credits,
+            () => trace::Gate::Reads,
+        })
     }
 
     /// Requests and responses in flight and not known to have arrived.

@@ -17,6 +17,8 @@
 //! | [`congestion`] | how much may be in flight, and how fast |
 //! | `connection`, `directory` | the life of a connection, and where to find it among thousands |
 //! | [`paths`] | over which VLANs a queue pair's packets go |
+//! | [`trace`] | the last events of a queue pair |
+//! | `peers` | totals per connected host |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
@@ -31,6 +33,7 @@ mod inbound;
 pub mod irn;
 mod link;
 pub mod paths;
+mod peers;
 pub mod psn;
 mod qp;
 mod reads;
@@ -42,15 +45,18 @@ mod ring;
 mod srq;
 mod state;
 mod timers;
+pub mod trace;
 pub mod work;
 
 pub use counters::{ConnectionCounters, QpCounters};
 pub use endpoint::{Endpoint, QpView, Transmit};
 
 pub use paths::Paths;
+pub use peers::{MAX_PEERS, PeerTotals};
 pub use psn::Psn;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
 pub use state::QpState;
+pub use trace::{TraceEvent, TraceRecord};
 pub use work::{AtomicOp, Completion, CompletionOp, Data, Inline, RecvWork, SendOp, SendWork, SgList, Sge, Status};
 
 use alloc::vec::Vec;

@@ -9,6 +9,7 @@ use crate::time::{Duration, Instant, earliest};
 use crate::transport::counters::QpCounters;
 use crate::transport::irn::{Pick, Timeout};
 use crate::transport::link::{Agreement, Link, answer_body};
+use crate::transport::peers::PeerPlace;
 use crate::transport::reads::{Answered, ReadTarget};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
@@ -16,6 +17,7 @@ use crate::transport::responder::{Outcome, RecvQueue, RecvSlot, Target, receive_
 use crate::transport::responses::ResponsePlan;
 use crate::transport::srq::SharedQueue;
 use crate::transport::state::QpState;
+use crate::transport::trace::{AckWord, Stream, Trace, TraceEvent};
 use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Event, Psn, QpInit, QpNum, RecvWork};
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
@@ -65,6 +67,9 @@ pub(super) struct QueuePair {
     pub(super) counters: QpCounters,
     /// The connection that it belongs to, as an index into the connection manager.
     pub(super) connection: Option<usize>,
+    /// Where its counts go, once it is connected.
+    pub(super) peer: Option<PeerPlace>,
+    pub(super) trace: Trace,
     state: QpState,
     /// The application was told that the queue it drains is at rest.
     drained: bool,
@@ -83,6 +88,8 @@ impl QueuePair {
             init,
             counters: QpCounters::default(),
             connection: None,
+            peer: None,
+            trace: Trace::default(),
             state: QpState::Reset,
             drained: false,
             fault: None,
@@ -145,6 +152,7 @@ impl QueuePair {
 
     /// Both sides agree: sets up the halves. `keepalive` is how long the peer may be silent before it is asked for a sign of life.
     pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) {
+        self.trace.open(now, TraceEvent::Connected { recovery: agreement.recovery });
         self.link = Some(Link::new(now, config, agreement, keepalive));
     }
 
@@ -262,7 +270,9 @@ impl QueuePair {
         link.note_arrival(now, base);
         self.counters.marked_received += u64::from(base.fecn);
         let target = Target { owner: self.owner, queue: &mut self.recv_queue, regions, memory };
-        match link.responder.handle_request(now, base, body, target) {
+        let outcome = link.responder.handle_request(now, base, body, target);
+        self.trace.note(now, TraceEvent::of_request(base.psn, &outcome));
+        match outcome {
             Outcome::Taken { advance, ahead } => {
                 if receive_of(body).is_some() {
                     link.note_message();
@@ -316,6 +326,7 @@ impl QueuePair {
         completions: &mut Completions,
     ) -> Result<Option<Status>, DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
+        self.trace.note(now, TraceEvent::AckReceived { of: Stream::Requests, psn: cumulative, says: AckWord::of(ack.kind) });
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_ack(now, cumulative, ack)?;
         self.counters.count_acked(&acked);
@@ -360,7 +371,9 @@ impl QueuePair {
         link.note_arrival(now, base);
         self.counters.marked_received += u64::from(base.fecn);
         let target = ReadTarget { owner: self.owner, regions, memory };
-        match link.requester.handle_response(now, base, body, &self.send_queue, target) {
+        let answered = link.requester.handle_response(now, base, body, &self.send_queue, target);
+        self.trace.note(now, TraceEvent::of_response(base.psn, answered));
+        match answered {
             Answered::Taken => {
                 self.count_taken(body, 0, 0);
                 self.complete_sends(completions);
@@ -378,6 +391,7 @@ impl QueuePair {
     /// An acknowledgement of responses arrived.
     pub(super) fn handle_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<(), DropReason> {
         let link = self.link.as_mut().ok_or(DropReason::QueuePairState)?;
+        self.trace.note(now, TraceEvent::AckReceived { of: Stream::Responses, psn: cumulative, says: AckWord::of(ack.kind) });
         self.counters.count_ack_received(ack.kind);
         let acked = link.on_read_ack(now, cumulative, ack)?;
         self.counters.count_acked(&acked);
@@ -421,6 +435,7 @@ impl QueuePair {
             return None;
         }
         for timeout in link.handle_timeout(now) {
+            self.trace.note_timeout(now, timeout);
             match timeout {
                 Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
                 Timeout::Retransmit => {
@@ -452,6 +467,7 @@ impl QueuePair {
 
     /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
     pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
+        self.trace.watch(now, self.state);
         let answer = self.poll_answer(now, config).or_else(|| self.poll_notification(now));
         if answer.is_some() || !self.state.sends() {
             return answer;
@@ -470,6 +486,7 @@ impl QueuePair {
         let failed = self.state == QpState::Error;
         let (base, ack, of_responses) =
             own.or_else(|| link.poll_read_answer(now).filter(|_| !failed).map(|(base, ack)| (base, ack, true)))?;
+        self.trace.note(now, TraceEvent::AckSent { of: Stream::of_responses(of_responses), psn: base.psn, says: AckWord::of(ack.kind) });
         self.counters.count_ack_sent(ack.kind);
         Some(Outgoing::Answer(base, answer_body(ack, of_responses)))
     }
@@ -484,7 +501,12 @@ impl QueuePair {
     fn poll_request(&mut self, now: Instant) -> Option<Outgoing> {
         let link = self.link.as_mut()?;
         let outstanding = link.outstanding();
-        let plan = link.requester.plan(now, &self.send_queue, &mut link.gate, outstanding)?;
+        let Some(plan) = link.requester.plan(now, &self.send_queue, &mut link.gate, outstanding) else {
+            if let Some(gate) = link.held_by(&self.send_queue) {
+                self.trace.note(now, TraceEvent::Held(gate));
+            }
+            return None;
+        };
         let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
         Some(Outgoing::Request(base, plan))
     }
@@ -501,6 +523,7 @@ impl QueuePair {
     pub(super) fn commit(&mut self, now: Instant, plan: &Plan) {
         let Some(link) = &mut self.link else { return };
         link.requester.commit(now, plan, &mut self.send_queue);
+        self.trace.note(now, TraceEvent::of_pick(Stream::Requests, plan.pick));
         self.counters.window_limited_nanos += link.requester.sender.take_window_limited().as_nanos();
         link.note_sent(now, plan.pick, plan.payload_len, true);
         self.counters.count_sent(plan.pick, plan.payload_len);
@@ -512,6 +535,7 @@ impl QueuePair {
         let Some(link) = &mut self.link else { return };
         let Some(responses) = &mut link.responder.responses else { return };
         responses.commit(now, plan);
+        self.trace.note(now, TraceEvent::of_pick(Stream::Responses, plan.pick));
         link.note_sent(now, plan.pick, plan.payload_len, false);
         self.counters.count_sent(plan.pick, plan.payload_len);
         self.counters.count_congestion(link.gate.take_counts());

@@ -334,6 +334,12 @@ impl Requester {
         self.credits.admits(now, recv_sn, self.sender.in_flight() > 0, wait)
     }
 
+    /// True if the next message takes a receive that the peer is not known to have.
+    pub(super) fn waits_for_credit(&self, queue: &SendQueue) -> bool {
+        let slot = queue.slot(queue.cursor);
+        slot.consumes_receive() && !self.credits.covers(if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn })
+    }
+
     /// How long to wait for credit before asking.
     fn credit_wait(&self) -> Duration {
         self.sender.rtt().timeout(false, CREDIT_WAIT_DOUBLINGS.saturating_add(self.rnr_streak))

@@ -102,6 +102,7 @@ impl Endpoint {
                 shared.users -= 1;
             }
             self.past.add(&qp.counters);
+            self.release_peer(slot, &qp);
             self.live -= 1;
             self.free.push_back(slot);
         }
@@ -380,7 +381,9 @@ impl Endpoint {
             max_reads: self.config.max_reads.min(remote.responder_resources),
         };
         let keepalive = keepalive_of(self.config.keepalive, connection.tag);
+        let peer = agreement.peer;
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
+            qp.peer.get_or_insert_with(|| self.peers.admit(peer));
             qp.activate(now, &self.config, agreement, keepalive);
         }
         debug_assert!(self.slots[slot].qp.as_ref().is_some_and(|qp| slot_of(qp.number) == slot));

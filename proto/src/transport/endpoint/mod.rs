@@ -1,10 +1,11 @@
 //! The endpoint: all queue pairs, regions and connections of one host.
 //!
 //! By kind of method: [`commands`], [`shared`] and [`states`] (what applications ask), [`receive`] (frames and deadlines),
-//! [`transmit`] (what goes out). The driver calls `handle_frame` for each frame, `handle_timeout` when
+//! [`transmit`] (what goes out), [`observe`] (what operators see of hosts and events). The driver calls `handle_frame` for each frame, `handle_timeout` when
 //! `poll_timeout` has come, then `poll_transmit` until it has nothing, then drains completions and events.
 
 mod commands;
+mod observe;
 mod receive;
 mod shared;
 mod states;
@@ -23,6 +24,7 @@ use crate::time::{Duration, Instant};
 use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
+use crate::transport::peers::Peers;
 use crate::transport::qp::{Completions, QueuePair};
 use crate::transport::region::Regions;
 use crate::transport::srq::SharedQueues;
@@ -123,6 +125,7 @@ pub struct Endpoint {
     connection_counters: ConnectionCounters,
     /// Counts of queue pairs that are gone.
     past: QpCounters,
+    peers: Peers,
     frames_received: u64,
     frames_sent: u64,
 }
@@ -151,6 +154,7 @@ impl Endpoint {
             drops: DropCounts::default(),
             connection_counters: ConnectionCounters::default(),
             past: QpCounters::default(),
+            peers: Peers::new(),
             frames_received: 0,
             frames_sent: 0,
         }

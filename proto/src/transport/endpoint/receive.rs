@@ -8,7 +8,7 @@ use crate::transport::link::Link;
 use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Memory;
 use crate::transport::state::QpState;
-use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status};
+use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status, TraceEvent};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
 use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, Packet};
 use crate::wire::{AckKind, Credits, Echo, Ethernet, MacAddr};
@@ -179,6 +179,7 @@ impl Endpoint {
     pub(super) fn fail_qp(&mut self, now: Instant, slot: usize, failure: Failure) {
         let Some(qp) = self.qp(slot) else { return };
         let news = (qp.owner, Event::QpFailed { qp: qp.number, status: failure.status });
+        qp.trace.note(now, TraceEvent::Failed(failure.status));
         self.close(now, slot, failure);
         self.events.push_back(news);
     }

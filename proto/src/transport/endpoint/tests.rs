@@ -1,4 +1,6 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_lossless)]
+mod observe;
+
 use super::*;
 use crate::time::Timestamp;
 use crate::transport::*;
