@@ -1,6 +1,7 @@
 //! What must hold in a world, looked at after every step, and how a seed is run from beginning to end.
 
 use weft_proto::switch::VoqStatus;
+use weft_proto::transport::congestion::Algorithm;
 use weft_proto::transport::{BdpCap, Event, Status};
 use weft_proto::{DropReason, Duration, Instant};
 
@@ -162,6 +163,11 @@ impl World {
     fn excuse(&mut self) {
         if self.blackout || !self.scenario.forbids_giving_up() || self.scenario.endpoint.rnr_retry != 7 || self.is_overloaded() {
             self.flows.iter_mut().filter(|flow| !flow.proof).for_each(|flow| flow.disturbed = true);
+        }
+        // With neither a window nor congestion control, going back N only adds to an overload, faults or not.
+        let unbounded = self.scenario.endpoint.bdp_cap == BdpCap::Off && self.scenario.endpoint.congestion.algorithm == Algorithm::None;
+        if unbounded && self.is_overloaded() {
+            self.flows.iter_mut().for_each(|flow| flow.disturbed = true);
         }
     }
 
