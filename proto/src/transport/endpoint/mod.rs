@@ -112,6 +112,8 @@ pub struct Endpoint {
     live: usize,
     /// Slots that may have something to send, served in turn.
     ready: VecDeque<usize>,
+    /// Frames that the queue pair in front has sent in its turn.
+    turn: u32,
     regions: Regions,
     shared: SharedQueues,
     connections: Connections,
@@ -146,6 +148,7 @@ impl Endpoint {
             free: VecDeque::new(),
             live: 0,
             ready: VecDeque::new(),
+            turn: 0,
             listeners: BTreeMap::new(),
             strangers: Bucket::new(STRANGER_INTERVAL, STRANGER_BURST),
             timers,

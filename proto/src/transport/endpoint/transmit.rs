@@ -11,6 +11,10 @@ use crate::transport::{EndpointConfig, Psn, Status};
 use crate::wire::packet::{Base, Body, CONNECTION_QP, emit_with};
 use crate::wire::{ConnectionMessage, Ethernet, MacAddr, VlanTag};
 
+/// Frames that a queue pair may send in a row while others wait. Its state is fetched once for all of them, and its peer
+/// acknowledges them together; 8 full frames keep the others waiting for 1 us at 100 Gbit/s.
+const TURN: u32 = 8;
+
 impl Endpoint {
     /// Builds the next frame into `out`, which has room for the MTU, an Ethernet header and a VLAN tag (MTU + 18 bytes).
     /// `None`: nothing to send now.
@@ -36,12 +40,24 @@ impl Endpoint {
         while let Some(slot) = self.ready.pop_front() {
             self.slots[slot].ready = false;
             if let Some(sent) = self.poll_queue_pair(now, slot, out, memory) {
-                self.touch(slot);
+                self.keep_turn(slot);
                 return Some(sent);
             }
+            self.turn = 0;
             self.rearm(slot);
         }
         None
+    }
+
+    /// A queue pair sent a frame: it goes on until its turn is over. Its deadline can wait for the end of the turn.
+    fn keep_turn(&mut self, slot: usize) {
+        self.turn += 1;
+        if self.turn < TURN && !self.slots[slot].ready {
+            self.slots[slot].ready = true;
+            return self.ready.push_front(slot);
+        }
+        self.turn = 0;
+        self.touch(slot);
     }
 
     /// Nothing more to send: only the deadline counts.
