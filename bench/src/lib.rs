@@ -5,9 +5,11 @@
 
 pub mod fabric;
 pub mod recovery;
+mod scale;
 pub mod stream;
 mod transit;
 
+pub use scale::Crowd;
 pub use stream::Stream;
 pub use transit::Transit;
 

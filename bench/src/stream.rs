@@ -13,10 +13,15 @@ const APP: AppId = AppId(1);
 const BATCH: usize = 64;
 const MESSAGE: u32 = 1 << 20;
 
-/// Application memory of 1 MiB.
-struct Block(Vec<u8>);
+/// Application memory.
+pub(crate) struct Block(Vec<u8>);
 
 impl Block {
+    /// `len` bytes of one value.
+    pub(crate) fn new(value: u8, len: usize) -> Self {
+        Self(vec![value; len])
+    }
+
     fn range(&self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, MemoryGone> {
         let start = usize::try_from(offset).map_err(|_| MemoryGone)?;
         if start + len <= self.0.len() { Ok(start..start + len) } else { Err(MemoryGone) }
@@ -70,7 +75,7 @@ impl Stream {
     /// If the connection does not come about: a bug.
     pub fn new(mtu: usize, loss_every: Option<u64>) -> Self {
         let hosts = [0u8, 1].map(|host| Endpoint::new(config(host, mtu), Rng::from_seed(u64::from(host))));
-        let memory = [0u8, 1].map(|host| Block(vec![host; MESSAGE as usize]));
+        let memory = [0u8, 1].map(|host| Block::new(host, MESSAGE as usize));
         let (frames, lengths) = (vec![vec![0; mtu + 18]; BATCH], Vec::with_capacity(BATCH));
         let mut stream = Self {
             now: Instant::from_nanos(1),

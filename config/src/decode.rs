@@ -5,14 +5,16 @@ mod congestion;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use weft_proto::Duration;
-use weft_proto::transport::Recovery;
+use weft_proto::transport::paths::{MAX_PATHS, VLAN_IDS};
+use weft_proto::transport::{Paths, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 
 use crate::defaults;
-use crate::document::Node;
+use crate::document::{Node, Value};
 use crate::model::{
     Applications, Backend, BdpCap, Config, Control, Impairment, LogLevel, Port, PortImpairment, Role, Switch, Transport, Worker,
 };
@@ -134,6 +136,7 @@ fn port(section: &Section<'_>, index: usize) -> Port {
         backend: section.read("backend", Backend::Auto, scalar::word),
         rate: section.read("rate", None, scalar::or_keyword("none", scalar::rate)),
         mtu: section.read("mtu", None, scalar::or_keyword("auto", scalar::integer(defaults::MIN_MTU..=defaults::MAX_MTU))),
+        vlans: section.read("vlans", None, scalar::or_keyword("all", vlan_list(0..=*VLAN_IDS.end(), usize::from(u16::MAX)))),
         impair: port_impairment(section.section("impair"), seed),
     };
     check_rate(section, &port);
@@ -236,6 +239,8 @@ fn transport(section: Section<'_>) -> Transport {
     let bdp_cap = bdp_cap(&section);
     let rto_low = section.read("rto_low", defaults::RTO_LOW, rto());
     let rto_high = rto_low.saturating_mul(defaults::RTO_HIGH_PER_LOW).min(defaults::MAX_RTO);
+    let keepalive = section.read("keepalive", defaults::KEEPALIVE, keepalive);
+    let peer_timeout = keepalive.saturating_mul(defaults::PEER_TIMEOUT_PER_KEEPALIVE).min(defaults::MAX_PEER_TIMEOUT);
     let ack_delay = rto_low.div(defaults::ACK_DELAY_PART);
     let ack_every = if let BdpCap::Packets(cap) = bdp_cap { defaults::ACK_EVERY.min(cap) } else { defaults::ACK_EVERY };
     let transport = Transport {
@@ -250,7 +255,8 @@ fn transport(section: Section<'_>) -> Transport {
         rnr_delay: section.read("rnr_delay", defaults::RNR_DELAY, scalar::duration(defaults::MIN_RNR_DELAY, defaults::MAX_RNR_DELAY)),
         ack_delay: section.read("ack_delay", ack_delay, scalar::duration(Duration::ZERO, defaults::MAX_RTO)),
         ack_every: section.read("ack_every", ack_every, scalar::integer(1..=defaults::MAX_ACK_EVERY)),
-        keepalive: section.read("keepalive", defaults::KEEPALIVE, keepalive),
+        keepalive,
+        peer_timeout: section.read("peer_timeout", peer_timeout, scalar::duration(defaults::MIN_PEER_TIMEOUT, defaults::MAX_PEER_TIMEOUT)),
         connect_timeout: section.read("connect_timeout", defaults::CONNECT_TIMEOUT, connect_timeout),
         connect_retries: section.read("connect_retries", defaults::CONNECT_RETRIES, scalar::integer(1..=defaults::MAX_CONNECT_RETRIES)),
         max_reads: section.read("max_reads", defaults::MAX_READS, scalar::integer(1..=defaults::LIMIT_READS)),
@@ -258,6 +264,7 @@ fn transport(section: Section<'_>) -> Transport {
         max_qps: section.read("max_qps", defaults::MAX_QPS, scalar::integer(1..=defaults::LIMIT_QPS)),
         max_regions: section.read("max_regions", defaults::MAX_REGIONS, scalar::integer(1..=defaults::LIMIT_REGIONS)),
         priority: section.read("priority", None, scalar::or_keyword("none", scalar::integer(0..=7))),
+        paths: section.read("paths", Paths::OFF, paths),
     };
     check_timing(&section, &transport);
     section.finish();
@@ -267,6 +274,13 @@ fn transport(section: Section<'_>) -> Transport {
 /// What must hold between the timers and windows.
 fn check_timing(section: &Section<'_>, transport: &Transport) {
     check_order(section, ("rto_low", transport.rto_low), ("rto_high", transport.rto_high));
+    if transport.peer_timeout <= transport.keepalive {
+        let (limit, keepalive) = (transport.peer_timeout, transport.keepalive);
+        section.complain(
+            "peer_timeout",
+            format!("{limit} is not above keepalive, which is {keepalive}: no peer could answer in time; raise the one or lower the other"),
+        );
+    }
     if transport.recovery == Recovery::IrnStrict {
         // It acknowledges every packet at once.
         return;
@@ -312,6 +326,30 @@ fn auto_or_packets(node: &Node) -> Result<BdpCap, String> {
             Ok(packets) => Ok(BdpCap::Packets(packets)),
             Err(message) => Err(format!("{message}; or write auto")),
         },
+    }
+}
+
+/// `off` or a list of VLANs.
+fn paths(node: &Node) -> Result<Paths, String> {
+    let ids = scalar::or_keyword("off", vlan_list(VLAN_IDS, MAX_PATHS))(node)?;
+    Ok(ids.and_then(|ids| Paths::new(&ids)).unwrap_or_default())
+}
+
+/// One to `most` VLAN identifiers, each once, as in `[10, 20]`.
+fn vlan_list(range: RangeInclusive<u16>, most: usize) -> impl FnOnce(&Node) -> Result<Vec<u16>, String> {
+    move |node| {
+        let Value::List(items) = &node.value else {
+            return Err(format!("expected a list of VLANs, as in [10, 20], found {}", node.shown()));
+        };
+        let ids: Vec<u16> = items.iter().map(|item| scalar::integer(range.clone())(item)).collect::<Result<_, _>>()?;
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("VLAN {} is named twice; name each once", pair[0])),
+            None if ids.is_empty() => Err("the list is empty; name at least one VLAN".to_owned()),
+            None if ids.len() > most => Err(format!("{} VLANs; at most {most} are allowed", ids.len())),
+            None => Ok(ids),
+        }
     }
 }
 

@@ -164,6 +164,13 @@ pub const KEEPALIVE: Duration = Duration::from_secs(1);
 pub const MIN_KEEPALIVE: Duration = Duration::from_millis(10);
 /// Longest keepalive.
 pub const MAX_KEEPALIVE: Duration = Duration::from_secs(3600);
+/// Silence after which a peer that something is wanted from is given up, in keepalive intervals: five signs of life asked for in vain
+/// are no accident, and 5 s are above a daemon's restart and a spanning tree's short outage.
+pub const PEER_TIMEOUT_PER_KEEPALIVE: u64 = 5;
+/// Shortest time for giving up a peer: two of the shortest keepalive intervals.
+pub const MIN_PEER_TIMEOUT: Duration = Duration::from_millis(20);
+/// Longest time for giving up a peer: two of the longest keepalive intervals.
+pub const MAX_PEER_TIMEOUT: Duration = Duration::from_secs(7200);
 /// Answer to a connection message: the peer's application has to accept, so well above a round trip.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 /// Shortest wait for an answer to a connection message.

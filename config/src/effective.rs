@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_yaml::{Mapping, Value};
 use weft_proto::Duration;
+use weft_proto::transport::Paths;
 use weft_proto::wire::EtherType;
 
 use crate::Config;
@@ -102,8 +103,13 @@ fn port(port: &Port) -> Value {
         ("backend", port.backend.word().into()),
         ("rate", port.rate.map_or_else(|| "none".into(), |rate| units::rate_text(rate).into())),
         ("mtu", port.mtu.map_or_else(|| "auto".into(), Value::from)),
+        ("vlans", port.vlans.as_deref().map_or_else(|| "all".into(), vlans)),
         ("impair", port_impairment(&port.impair)),
     ])
+}
+
+fn vlans(ids: &[u16]) -> Value {
+    Value::Sequence(ids.iter().map(|&id| id.into()).collect())
 }
 
 fn port_impairment(impair: &PortImpairment) -> Value {
@@ -161,6 +167,7 @@ fn transport(transport: &Transport) -> Value {
         ("ack_delay", duration(transport.ack_delay)),
         ("ack_every", transport.ack_every.into()),
         ("keepalive", duration(transport.keepalive)),
+        ("peer_timeout", duration(transport.peer_timeout)),
         ("connect_timeout", duration(transport.connect_timeout)),
         ("connect_retries", transport.connect_retries.into()),
         ("max_reads", transport.max_reads.into()),
@@ -168,6 +175,7 @@ fn transport(transport: &Transport) -> Value {
         ("max_srqs", transport.max_srqs.into()),
         ("max_regions", transport.max_regions.into()),
         ("priority", transport.priority.map_or_else(|| "none".into(), Value::from)),
+        ("paths", if transport.paths == Paths::OFF { "off".into() } else { vlans(transport.paths.ids()) }),
     ])
 }
 

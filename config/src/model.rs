@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weft_proto::transport::Recovery;
 use weft_proto::transport::congestion::Algorithm;
+use weft_proto::transport::{Paths, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{BitRate, Duration};
 
@@ -102,6 +102,8 @@ pub struct Port {
     pub rate: Option<BitRate>,
     /// Largest Ethernet payload in bytes; `None` = as the interface says.
     pub mtu: Option<u32>,
+    /// VLANs whose frames it carries, 0 = frames without one; `None` = all.
+    pub vlans: Option<Vec<u16>>,
     /// Faults on purpose.
     pub impair: PortImpairment,
 }
@@ -248,6 +250,8 @@ pub struct Transport {
     pub ack_every: u32,
     /// Ask an idle peer for a sign of life this often.
     pub keepalive: Duration,
+    /// Give up a peer that something is wanted from after this time of silence.
+    pub peer_timeout: Duration,
     /// Wait for an answer to a connection message.
     pub connect_timeout: Duration,
     /// Attempts for a connection message.
@@ -262,6 +266,8 @@ pub struct Transport {
     pub max_regions: u32,
     /// 802.1p priority of frames sent; `None` = untagged.
     pub priority: Option<u8>,
+    /// VLANs that a queue pair's packets are spread over.
+    pub paths: Paths,
 }
 
 /// The packet thread.

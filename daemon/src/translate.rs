@@ -3,7 +3,7 @@
 use weft_config::Config;
 use weft_config::model::{Congestion, Impairment as Faults, Port, Role};
 use weft_proto::BitRate;
-use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig};
+use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
 use weft_proto::transport::congestion::Settings as CongestionSettings;
 use weft_proto::wire::MacAddr;
@@ -43,6 +43,7 @@ pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
         mtu: mtu(config, interface_mtu),
         impair_ingress: impairment(&config.impair.ingress),
         impair_egress: impairment(&config.impair.egress),
+        vlans: config.vlans.as_deref().map_or(Vlans::ALL, Vlans::of),
         seed: Some(config.impair.seed),
     }
 }
@@ -72,13 +73,14 @@ pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> Endp
         ack_delay: given.ack_delay,
         ack_every: given.ack_every,
         keepalive: given.keepalive,
+        peer_timeout: given.peer_timeout,
+        paths: given.paths,
         connect_timeout: given.connect_timeout,
         connect_retries: given.connect_retries,
         max_reads: given.max_reads,
         max_qps: given.max_qps,
         max_srqs: given.max_srqs,
         max_regions: given.max_regions,
-        ..EndpointConfig::new(mac)
     }
 }
 

@@ -82,6 +82,8 @@ drop_reasons! {
     MacControl => "mac_control",
     /// The destination is on the port that it came from, or no port is left to flood to.
     NoOutput => "no_output",
+    /// The port does not belong to the frame's VLAN.
+    VlanNotMember => "vlan_not_member",
     /// The output port is down.
     PortDown => "port_down",
     /// The virtual output queue is full.

@@ -1,6 +1,7 @@
 //! What must hold in a world, looked at after every step, and how a seed is run from beginning to end.
 
 use weft_proto::switch::VoqStatus;
+use weft_proto::transport::congestion::Algorithm;
 use weft_proto::transport::{BdpCap, Event, Status};
 use weft_proto::{DropReason, Duration, Instant};
 
@@ -163,6 +164,11 @@ impl World {
         if self.blackout || !self.scenario.forbids_giving_up() || self.scenario.endpoint.rnr_retry != 7 || self.is_overloaded() {
             self.flows.iter_mut().filter(|flow| !flow.proof).for_each(|flow| flow.disturbed = true);
         }
+        // With neither a window nor congestion control, going back N only adds to an overload, faults or not.
+        let unbounded = self.scenario.endpoint.bdp_cap == BdpCap::Off && self.scenario.endpoint.congestion.algorithm == Algorithm::None;
+        if unbounded && self.is_overloaded() {
+            self.flows.iter_mut().for_each(|flow| flow.disturbed = true);
+        }
     }
 
     fn is_overloaded(&self) -> bool {
@@ -183,6 +189,10 @@ impl World {
             return Err(format!("flow {flow} side {side} failed for no reason: {event:?}"));
         }
         let Event::QpFailed { qp, status: Status::RetryExceeded } = event else { return Ok(()) };
+        // A peer that no longer knows the queue pair says so, and nobody need wait for time-outs.
+        if state.sides[1 - side].is_over() {
+            return Ok(());
+        }
         let view = self.hosts[state.sides[side].host].endpoint.view_of(*qp);
         let timeouts = view.map_or(u64::MAX, |view| view.counters.timeouts);
         let retries = u64::from(self.scenario.endpoint.retry_count);

@@ -242,7 +242,8 @@ impl<M: Memory + Default> Pair<M> {
         while let Some(sent) = self.hosts[host].poll_transmit(self.now, buffer, &self.memory[host]) {
             let bytes = &buffer[..sent.len];
             let packet = Packet::parse(bytes).expect("endpoints send what parses");
-            let to = (0..self.hosts.len()).find(|&to| mac(to) == sent.dst).expect("a host of this wire");
+            // Strangers are told that they are strangers; a made-up one is not on this wire.
+            let Some(to) = (0..self.hosts.len()).find(|&to| mac(to) == sent.dst) else { continue };
             let (copies, extra) = match filter(&Seen { from: host, now: self.now, packet, bytes }) {
                 Fate::Pass => (1, Duration::ZERO),
                 Fate::Drop => (0, Duration::ZERO),

@@ -2,7 +2,7 @@
 
 use weft_proto::transport::{CqId, EndpointConfig, PostError, QpInit, QpNum, Recovery, RecvWork, SgList, SrqId, Status};
 use weft_proto::{Duration, Rng};
-use weft_tests::pair::{APP, Fate, Pair, config, pattern, send, sges};
+use weft_tests::pair::{APP, Fate, Pair, config, pattern, send, sges, write};
 
 const MODES: [Recovery; 4] = [Recovery::Irn, Recovery::IrnStrict, Recovery::SelectiveNoSack, Recovery::GoBackN];
 
@@ -92,7 +92,7 @@ fn whatever_acknowledgement_is_lost_every_message_arrives() {
         // Messages of one packet, of several, and writes with immediate.
         for i in 0..40 {
             let work = send(i, sges(local, 0, [0, 10, 5000][usize::try_from(i % 3).unwrap()]));
-            pair.post(0, a, if i % 5 == 0 { weft_tests::pair::write(i, sges(local, 0, 100), 0, recv.rkey) } else { work });
+            pair.post(0, a, if i % 5 == 0 { write(i, sges(local, 0, 100), 0, recv.rkey) } else { work });
         }
         for i in 0..32 {
             pair.run(Duration::from_micros(rng.below(400)), |seen| {
@@ -164,4 +164,28 @@ fn a_request_more_than_the_queue_holds_is_refused_and_nothing_is_queued() {
     pair.settle();
     assert_eq!(pair.completions[0].iter().map(|c| c.wr_id).collect::<Vec<_>>(), [0, 1]);
     pair.post(0, qps[0], send(3, SgList::EMPTY));
+}
+
+#[test]
+fn drain_after_drain_does_not_put_off_the_question_for_credit() {
+    let mut pair = patient(Recovery::Irn);
+    let [a, b] = pair.connect();
+    pair.receive(1, b, 0, SgList::EMPTY);
+    pair.post(0, a, send(0, SgList::EMPTY));
+    pair.run(Duration::from_micros(100), |_| Fate::Pass);
+    pair.post(0, a, send(1, SgList::EMPTY));
+    pair.run(Duration::from_micros(100), |_| Fate::Pass);
+    assert_eq!((pair.completions[0].len(), pair.counters(0).packets_sent), (1, 1), "the second waits for credit");
+    // The news of the second receive is lost.
+    pair.receive(1, b, 1, SgList::EMPTY);
+    pair.run(Duration::from_micros(10), |_| Fate::Drop);
+    for _ in 0..200 {
+        pair.hosts[0].drain(pair.now, APP, a).unwrap();
+        // The peer's own traffic gives the queue pair its turn while it is drained.
+        pair.post(1, b, write(9, SgList::EMPTY, 0, 0));
+        pair.run(Duration::from_micros(100), |_| Fate::Pass);
+        pair.hosts[0].resume(pair.now, APP, a).unwrap();
+        pair.run(Duration::from_micros(100), |_| Fate::Pass);
+    }
+    assert_eq!(pair.completions[0].iter().map(|c| (c.wr_id, c.status)).collect::<Vec<_>>(), successes(2));
 }

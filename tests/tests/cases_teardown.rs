@@ -9,7 +9,7 @@ const PASS: fn(&weft_tests::pair::Seen<'_>) -> Fate = |_| Fate::Pass;
 #[test]
 fn a_queue_pair_destroyed_at_any_moment_flushes_each_request_once_and_later_frames_are_strangers() {
     let mut strangers = 0;
-    for moment in 0..60 {
+    for moment in 0..10_000 {
         let (mut pair, [a, b]) = Pair::connected(Recovery::Irn);
         let (_, local) = pair.region(0, &pattern(5000));
         let (_, recv) = pair.region(1, &[0; 5000]);
@@ -17,7 +17,7 @@ fn a_queue_pair_destroyed_at_any_moment_flushes_each_request_once_and_later_fram
             pair.receive(1, b, i, sges(recv, 0, 5000));
             pair.post(0, a, send(i, sges(local, 0, 5000)));
         }
-        pair.run(Duration::from_micros(moment), PASS);
+        pair.run(Duration::from_nanos(moment * 6), PASS);
         let victim = usize::try_from(moment % 2).unwrap();
         pair.hosts[victim].destroy_qp(pair.now, APP, [a, b][victim]).unwrap();
         pair.settle();
@@ -188,19 +188,39 @@ fn a_connection_refused_for_want_of_room_leaves_the_queue_pair_as_it_was() {
 }
 
 #[test]
-fn a_restarted_peer_ends_the_old_connection_within_the_time_of_a_sign_of_life() {
+fn a_restarted_peer_says_that_it_does_not_know_the_connection_and_all_of_them_end_at_once() {
     let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
+    let idle: Vec<_> = (0..20).map(|_| pair.connect()[0]).collect();
     let (old, new) = (pair.hosts[1].incarnation(), Endpoint::new(config(1, Recovery::Irn), Rng::from_seed(77)));
     assert_ne!(old, new.incarnation());
     pair.hosts[1] = new;
     let (_, local) = pair.region(0, &pattern(10));
     pair.post(0, a, send(1, sges(local, 0, 10)));
-    pair.run(Duration::from_millis(250), PASS);
-    assert_eq!(pair.completions[0].iter().map(|c| c.status).collect::<Vec<_>>(), [Status::RetryExceeded]);
+    // One round trip.
+    pair.run(Duration::from_micros(11), PASS);
+    assert_eq!(pair.completions[0].iter().map(|c| c.status).collect::<Vec<_>>(), [Status::PeerRestarted]);
+    let failed = |qp| pair.events[0].contains(&Event::QpFailed { qp, status: Status::PeerRestarted });
+    assert!(failed(a) && idle.into_iter().all(failed), "{:?}", pair.events);
+    assert!(pair.hosts[0].is_quiet(), "there is nobody to say goodbye to");
     // And a new connection stands at once.
     pair.events[0].clear();
     pair.hosts[1].listen(APP, SERVICE).unwrap();
     pair.connect();
+}
+
+#[test]
+fn a_host_that_connects_to_a_restarted_peer_ends_what_it_had_with_the_old_one() {
+    let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
+    pair.hosts[1] = Endpoint::new(config(1, Recovery::Irn), Rng::from_seed(77));
+    pair.hosts[1].listen(APP, SERVICE).unwrap();
+    let b = pair.queue_pair(0);
+    pair.hosts[0].connect(pair.now, APP, b, mac(1), SERVICE, b"").unwrap();
+    pair.run(Duration::from_micros(20), PASS);
+    let (request, c) = (pair.requests[1].pop().unwrap(), pair.queue_pair(1));
+    pair.hosts[1].accept(pair.now, APP, request, c, b"").unwrap();
+    pair.run(Duration::from_micros(20), PASS);
+    assert_eq!(pair.events[0][0], Event::QpFailed { qp: a, status: Status::PeerRestarted });
+    assert!(matches!(pair.events[0][1..], [Event::Established { qp, .. }] if qp == b));
 }
 
 #[test]
@@ -230,7 +250,9 @@ fn seven_clients_go_on_while_the_eighth_dies_again_and_again() {
 
 #[test]
 fn a_sign_of_life_takes_no_place_in_the_queue_of_the_application() {
-    let mut pair = Pair::new(Recovery::Irn);
+    // The other side would ask only after the test.
+    let patient = EndpointConfig { keepalive: Duration::from_secs(60), peer_timeout: Duration::from_secs(300), ..config(1, Recovery::Irn) };
+    let mut pair: Pair = Pair::with(vec![config(0, Recovery::Irn), patient], |host| Rng::from_seed(host + 1));
     let init = weft_proto::transport::QpInit {
         send_cq: weft_proto::transport::CqId(0),
         recv_cq: weft_proto::transport::CqId(0),

@@ -19,6 +19,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (6_665_614_472_652_993_189, "a READ waited for ever for a peer that was gone"),
     (12_015_435_609_500_755_761, "a READ waited for ever for a peer that was gone"),
     (16_125_098_289_757_743_264, "what lay behind a refused atomic was acknowledged with the last word"),
+    (1_363_267_477_562_851_813, "each drain began the wait for credit anew"),
+    (2_513_998_268_346_688_659, "each drain began the wait for credit anew"),
+    (13_039_209_723_468_343_925, "each drain began the wait for credit anew"),
+    (15_115_436_264_798_262_643, "each drain began the wait for credit anew"),
 ];
 
 /// Runs a world and turns every way of failing into one text with all that is needed to look at it again.

@@ -22,6 +22,7 @@ fn settings(name: &str) -> PortModel {
         backend: Backend::Auto,
         rate: None,
         mtu: Some(1500),
+        vlans: None,
         impair: PortImpairment { ingress: none, egress: none, seed: 1 },
     }
 }

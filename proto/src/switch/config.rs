@@ -3,6 +3,7 @@
 
 use crate::switch::impair::Impairment;
 use crate::switch::marking::Marking;
+use crate::switch::vlans::Vlans;
 use crate::time::Duration;
 use crate::units::BitRate;
 
@@ -79,6 +80,8 @@ pub struct PortConfig {
     pub impair_ingress: Impairment,
     /// What happens to frames that go out, after they left their queue at the port's rate.
     pub impair_egress: Impairment,
+    /// VLANs that the port belongs to: frames of others are neither taken from it nor sent to it.
+    pub vlans: Vlans,
     /// Seed of this port's impairments; `None` = one drawn from the switch's own generator.
     pub seed: Option<u64>,
 }
@@ -86,6 +89,14 @@ pub struct PortConfig {
 impl PortConfig {
     /// An unimpaired port of unlimited speed with the usual MTU of 1500 bytes.
     pub const fn new(role: PortRole) -> Self {
-        Self { role, rate: None, mtu: 1500, impair_ingress: Impairment::NONE, impair_egress: Impairment::NONE, seed: None }
+        Self {
+            role,
+            rate: None,
+            mtu: 1500,
+            impair_ingress: Impairment::NONE,
+            impair_egress: Impairment::NONE,
+            vlans: Vlans::ALL,
+            seed: None,
+        }
     }
 }

@@ -4,6 +4,9 @@
 //! cannot choose addresses that collide, and no search looks at more than [`PROBES`] slots. Aged entries count as
 //! absent at once and are removed a few slots at a time whenever a new address comes.
 //!
+//! Each VLAN learns for itself (independent learning, IEEE 802.1Q 8.8.8): a station may be behind different ports in different
+//! VLANs. A static address holds in all of them; it is kept under VLAN 0, which also stands for frames without one.
+//!
 //! A flood of invented addresses neither evicts anybody nor takes everything: a known address keeps its place
 //! until it ages, and one port may hold at most [`SHARE`] times as many addresses as are still free.
 
@@ -24,11 +27,16 @@ const SHARE: usize = 8;
 /// Slots cleaned per new address: the whole table within an eighth of its size in new addresses.
 const SWEEP: usize = 8;
 
+/// What is looked up: a VLAN and a station in it.
+type Key = (u16, MacAddr);
+
 /// One known address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
     /// The station.
     pub mac: MacAddr,
+    /// The VLAN in which it was heard, 0 = none; a static entry holds in all.
+    pub vlan: u16,
     /// The port that it is behind.
     pub port: PortId,
     /// Set by the operator or for a local address: never moves, never ages.
@@ -96,33 +104,43 @@ impl Fdb {
         self.slots.iter().flatten().copied().filter(move |entry| !self.is_aged(now, entry))
     }
 
-    /// The port that `mac` is behind, if known.
-    pub(super) fn lookup(&self, now: Instant, mac: MacAddr) -> Option<PortId> {
-        let entry = self.slots[self.find(mac).ok()?].as_ref()?;
+    /// The port that a station is behind in a VLAN, if known.
+    pub(super) fn lookup(&self, now: Instant, key: Key) -> Option<PortId> {
+        let Ok(at) = self.find(key) else { return self.static_port(key) };
+        let entry = self.slots[at].as_ref()?;
         (!self.is_aged(now, entry)).then_some(entry.port)
     }
 
-    /// A frame from `mac` came in through `port`.
-    pub(super) fn learn(&mut self, now: Instant, mac: MacAddr, port: PortId) {
-        match self.find(mac) {
+    /// A frame of a station came in through `port`.
+    pub(super) fn learn(&mut self, now: Instant, key: Key, port: PortId) {
+        match self.find(key) {
             Ok(at) => self.refresh(now, at, port),
-            Err(_) => self.insert(now, mac, port),
+            Err(_) if self.static_port(key).is_some() => {}
+            Err(_) => self.insert(now, key, port),
         }
     }
 
-    /// Binds `mac` to `port` for good, in place of what was learned about it.
+    /// The port of a static address, seen from another VLAN than 0.
+    fn static_port(&self, (vlan, mac): Key) -> Option<PortId> {
+        let at = if vlan == 0 { return None } else { self.find((0, mac)).ok()? };
+        self.slots[at].filter(|entry| entry.is_static).map(|entry| entry.port)
+    }
+
+    /// Binds `mac` to `port` for good, in place of what was learned about it in any VLAN.
     ///
     /// # Errors
     /// [`FdbFull`] if static entries fill the places where this one could be.
     pub(super) fn set_static(&mut self, mac: MacAddr, port: PortId) -> Result<(), FdbFull> {
-        let at = match self.find(mac) {
+        self.remove_where(0, self.slots.len(), |entry| entry.mac == mac && !entry.is_static);
+        let key = (0, mac);
+        let at = match self.find(key) {
             Ok(at) | Err(Some(at)) => at,
-            Err(None) => self.learned_slot(mac).ok_or(FdbFull)?,
+            Err(None) => self.learned_slot(key).ok_or(FdbFull)?,
         };
         if let Some(old) = self.slots[at] {
             self.uncount(&old);
         }
-        self.slots[at] = Some(FdbEntry { mac, port, is_static: true, seen: Instant::ZERO });
+        self.slots[at] = Some(FdbEntry { mac, vlan: 0, port, is_static: true, seen: Instant::ZERO });
         Ok(())
     }
 
@@ -142,15 +160,16 @@ impl Fdb {
         }
     }
 
-    fn insert(&mut self, now: Instant, mac: MacAddr, port: PortId) {
+    fn insert(&mut self, now: Instant, key: Key, port: PortId) {
         self.sweep(now);
         let free = self.limit.saturating_sub(self.learned_total);
         // The sweep may have moved entries: search again.
-        let (Err(Some(at)), true) = (self.find(mac), free > 0 && self.learned[port.index()] <= SHARE * free) else {
+        let (Err(Some(at)), true) = (self.find(key), free > 0 && self.learned[port.index()] <= SHARE * free) else {
             self.counters.refused += 1;
             return;
         };
-        self.slots[at] = Some(FdbEntry { mac, port, is_static: false, seen: now });
+        let (vlan, mac) = key;
+        self.slots[at] = Some(FdbEntry { mac, vlan, port, is_static: false, seen: now });
         self.learned[port.index()] += 1;
         self.learned_total += 1;
         self.counters.learned += 1;
@@ -189,7 +208,7 @@ impl Fdb {
         self.slots[gap] = None;
         let mut at = (gap + 1) & mask;
         while let Some(entry) = self.slots[at] {
-            let from_home = at.wrapping_sub(self.home(entry.mac)) & mask;
+            let from_home = at.wrapping_sub(self.home((entry.vlan, entry.mac))) & mask;
             let from_gap = at.wrapping_sub(gap) & mask;
             if from_home >= from_gap {
                 self.slots[gap] = self.slots[at].take();
@@ -199,11 +218,11 @@ impl Fdb {
         }
     }
 
-    /// The slot of `mac`; if it has none, the slot that it could take.
-    fn find(&self, mac: MacAddr) -> Result<usize, Option<usize>> {
-        for at in self.places(mac) {
+    /// The slot of a key; if it has none, the slot that it could take.
+    fn find(&self, key: Key) -> Result<usize, Option<usize>> {
+        for at in self.places(key) {
             match &self.slots[at] {
-                Some(entry) if entry.mac == mac => return Ok(at),
+                Some(entry) if (entry.vlan, entry.mac) == key => return Ok(at),
                 Some(_) => {}
                 None => return Err(Some(at)),
             }
@@ -211,19 +230,20 @@ impl Fdb {
         Err(None)
     }
 
-    /// A slot where `mac` could be that holds a learned entry.
-    fn learned_slot(&self, mac: MacAddr) -> Option<usize> {
-        self.places(mac).find(|&at| self.slots[at].is_some_and(|entry| !entry.is_static))
+    /// A slot where a key could be that holds a learned entry.
+    fn learned_slot(&self, key: Key) -> Option<usize> {
+        self.places(key).find(|&at| self.slots[at].is_some_and(|entry| !entry.is_static))
     }
 
-    fn places(&self, mac: MacAddr) -> impl Iterator<Item = usize> + use<> {
-        let (home, mask) = (self.home(mac), self.slots.len() - 1);
+    fn places(&self, key: Key) -> impl Iterator<Item = usize> + use<> {
+        let (home, mask) = (self.home(key), self.slots.len() - 1);
         (home..home + PROBES).map(move |at| at & mask)
     }
 
-    fn home(&self, mac: MacAddr) -> usize {
+    fn home(&self, (vlan, mac): Key) -> usize {
         let [a, b, c, d, e, g] = mac.0;
-        let word = u64::from_be_bytes([0, 0, a, b, c, d, e, g]);
+        let [high, low] = vlan.to_be_bytes();
+        let word = u64::from_be_bytes([high, low, a, b, c, d, e, g]);
         // Multiply and fold, twice: each bit of the address reaches every bit of the slot number.
         let mixed = (word ^ self.keys[0]).wrapping_mul(self.keys[1]);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(self.keys[1]);

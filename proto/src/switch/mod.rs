@@ -24,6 +24,7 @@ mod impair;
 mod marking;
 mod pace;
 mod port;
+mod vlans;
 mod voq;
 
 use alloc::vec::Vec;
@@ -34,6 +35,7 @@ pub use fdb::{FdbEntry, FdbFull};
 pub use impair::Impairment;
 pub use marking::Marking;
 pub use pace::{CATCH_UP, FRAME_OVERHEAD};
+pub use vlans::Vlans;
 
 use crate::drops::DropReason;
 use crate::pool::{FrameRef, Pool};
@@ -44,6 +46,7 @@ use crate::wire::eth::{EtherType, Ethernet, MacAddr};
 use crate::wire::mark_congestion;
 use fdb::Fdb;
 use port::Port;
+use vlans::vlan_of;
 use voq::Queues;
 
 /// MAC control (PAUSE, PFC): ends at the station it reaches, whatever its destination (IEEE 802.3 31.3).
@@ -119,7 +122,7 @@ impl Switch {
         self.apply_quanta();
     }
 
-    /// Binds an address to a port: it is neither learned elsewhere nor forgotten.
+    /// Binds an address to a port in every VLAN: it is neither learned elsewhere nor forgotten.
     ///
     /// # Errors
     /// [`FdbFull`] if there is no room between other static entries.
@@ -255,12 +258,19 @@ impl Switch {
         if let Some(reason) = refusal(&header) {
             return self.drop_received(pool, input, frame, reason);
         }
-        self.fdb.learn(now, header.src, input);
+        let vlan = vlan_of(&header);
+        if !self.ports[input.index()].config.vlans.contain(vlan) {
+            return self.drop_received(pool, input, frame, DropReason::VlanNotMember);
+        }
+        self.fdb.learn(now, (vlan, header.src), input);
         if header.dst.is_group() {
             return self.flood(now, pool, input, &header, frame);
         }
-        match self.fdb.lookup(now, header.dst) {
+        match self.fdb.lookup(now, (vlan, header.dst)) {
             None => self.flood(now, pool, input, &header, frame),
+            Some(output) if !self.ports[output.index()].config.vlans.contain(vlan) => {
+                self.drop_received(pool, input, frame, DropReason::VlanNotMember);
+            }
             Some(output) if self.reaches(input, output) => self.enqueue(now, pool, input, output, &header, frame),
             Some(_) => self.drop_received(pool, input, frame, DropReason::NoOutput),
         }
@@ -270,7 +280,7 @@ impl Switch {
         let mut last = None;
         for index in 0..self.ports.len() {
             let output = port_id(index);
-            if self.floods(input, output, header.dst)
+            if self.floods(input, output, header)
                 && let Some(previous) = last.replace(output)
             {
                 let copy = pool.share(&frame);
@@ -288,9 +298,10 @@ impl Switch {
         input != output && self.ports[input.index()].config.role.reaches(self.ports[output.index()].config.role)
     }
 
-    fn floods(&self, input: PortId, output: PortId, dst: MacAddr) -> bool {
+    fn floods(&self, input: PortId, output: PortId, header: &Ethernet) -> bool {
         let port = &self.ports[output.index()];
-        port.up && (dst.is_group() || port.config.role != PortRole::Local) && self.reaches(input, output)
+        let wanted = header.dst.is_group() || port.config.role != PortRole::Local;
+        port.up && wanted && self.reaches(input, output) && port.config.vlans.contain(vlan_of(header))
     }
 
     fn enqueue(&mut self, now: Instant, pool: &mut Pool, input: PortId, output: PortId, header: &Ethernet, frame: FrameRef) {

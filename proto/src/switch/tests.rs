@@ -11,6 +11,7 @@ use alloc::vec;
 
 mod operations;
 mod traffic;
+mod vlans;
 
 pub(super) const LOCAL: PortId = PortId(0);
 pub(super) const A: PortId = PortId(1);
@@ -254,6 +255,7 @@ fn a_frame_without_a_whole_header_is_dropped() {
 fn the_output_limits_the_payload_and_a_super_frame_by_its_segments() {
     let mut bench = Bench::with(|_, ports| ports[2].mtu = 500);
     bench.send(B, station(2), station(0));
+    bench.send_frame(B, &tagged(station(2), station(0), 0), 100);
     bench.send_frame(A, &header(station(1), station(2)), 514);
     bench.send_frame(A, &tagged(station(1), station(2), 0), 518);
     assert_eq!(bench.receive_some(B, 9).len(), 2);

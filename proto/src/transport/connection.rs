@@ -7,18 +7,18 @@
 //! Every message that waits for an answer is sent again after a time-out, a bounded number of times. The endpoint
 //! applies what happens here to queue pairs; this module knows only messages and states.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::rng::Rng;
 use crate::time::Instant;
+use crate::transport::directory::Directory;
 use crate::transport::irn::bitmap::WINDOW;
 use crate::transport::{AppId, EndpointConfig, Psn, QpNum, Recovery};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, MAX_PRIVATE, RecoveryOffer, Refusal};
 use crate::wire::{MacAddr, packet};
 
-/// Messages waiting to be sent; further ones are dropped. Whoever misses one asks again.
-const MAX_OUTBOX: usize = 1024;
 /// Answers without state waiting to be sent, apart, so that strangers cannot crowd out the connections.
 const MAX_ANSWERS: usize = 64;
 /// Connections that may wait for the application's answer or linger, beyond one per queue pair.
@@ -65,23 +65,16 @@ impl Remote {
 }
 
 /// The private data of a message, kept for sending it again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Private {
-    bytes: [u8; MAX_PRIVATE],
-    len: usize,
-}
+#[derive(Clone, Debug, Default)]
+pub(super) struct Private(Box<[u8]>);
 
 impl Private {
-    pub(super) const EMPTY: Self = Self { bytes: [0; MAX_PRIVATE], len: 0 };
-
     pub(super) fn new(data: &[u8]) -> Option<Self> {
-        let mut bytes = [0; MAX_PRIVATE];
-        bytes.get_mut(..data.len())?.copy_from_slice(data);
-        Some(Self { bytes, len: data.len() })
+        (data.len() <= MAX_PRIVATE).then(|| Self(data.into()))
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.0
     }
 }
 
@@ -108,9 +101,17 @@ pub(super) struct Connection {
     pub(super) private: Private,
     pub(super) attempts: u8,
     pub(super) deadline: Option<Instant>,
+    /// Messages that wait in the outbox, a bit per kind.
+    pub(super) queued: u8,
 }
 
 impl Connection {
+    /// The peer's end, once it is known: its incarnation, its queue pair, and the tag that frames to it carry.
+    fn end(&self) -> Option<(u64, (QpNum, u16))> {
+        let remote = self.remote?;
+        Some((self.remote_incarnation?, (remote.qp, remote.tag)))
+    }
+
     /// The message that the state keeps sending until it is answered.
     const fn pending(&self) -> Option<ConnectionKind> {
         match self.state {
@@ -123,14 +124,23 @@ impl Connection {
 }
 
 /// An answer that needs no state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Stateless {
     pub(super) peer: MacAddr,
     pub(super) kind: ConnectionKind,
     pub(super) refusal: Refusal,
     pub(super) local_id: u32,
     pub(super) remote_id: u32,
+    /// Queue pair and tag of the frame that is answered, if it was not a connection message.
+    pub(super) end: (QpNum, u16),
     pub(super) private: Private,
+}
+
+impl Stateless {
+    /// An answer of this kind that names no connection and carries nothing.
+    pub(super) fn new(peer: MacAddr, kind: ConnectionKind, refusal: Refusal) -> Self {
+        Self { peer, kind, refusal, local_id: 0, remote_id: 0, end: (QpNum(0), 0), private: Private::default() }
+    }
 }
 
 /// All connections of the endpoint.
@@ -139,7 +149,10 @@ pub(super) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
     limit: usize,
-    outbox: VecDeque<(usize, ConnectionKind)>,
+    count: usize,
+    directory: Directory,
+    /// Messages to send: each kind at most once per connection.
+    outbox: VecDeque<(u32, ConnectionKind)>,
     answers: VecDeque<Stateless>,
     incarnation: u64,
 }
@@ -148,12 +161,6 @@ pub(super) struct Connections {
 /// whole is not zero either, which stands for "not known yet".
 fn new_id(rng: &mut Rng, slot: u32) -> u32 {
     (rng.next_u32() % 0xfff + 1) << 20 | slot
-}
-
-/// True if `incarnation` began after `known`. The start time is in the high half; within one second, whatever is
-/// different counts as newer.
-const fn is_newer(incarnation: u64, known: u64) -> bool {
-    incarnation != known && incarnation >> 32 >= known >> 32
 }
 
 /// The bit of a recovery mode in an offer.
@@ -193,6 +200,8 @@ impl Connections {
             slots: Vec::new(),
             free: Vec::new(),
             limit,
+            count: 0,
+            directory: Directory::default(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
             incarnation: u64::from(started) << 32 | rng.next_u64() & 0xffff_ffff,
@@ -216,8 +225,9 @@ impl Connections {
         self.slots.get_mut(index)?.as_mut()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Connection)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.as_ref().map(|connection| (index, connection)))
+    /// True if there is no connection, lingering ones included.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Keeps a connection; its number is drawn so that old messages do not fit. `None` if the table is full.
@@ -232,15 +242,65 @@ impl Connections {
         };
         let low = u32::try_from(index).ok()?;
         connection.local_id = new_id(rng, low);
+        if let Some((incarnation, end)) = connection.end() {
+            self.directory.add_end(low, connection.peer, incarnation, end);
+        }
+        if connection.state == State::RequestReceived {
+            self.directory.wait(low, connection.peer);
+        }
         self.slots[index] = Some(connection);
+        self.count += 1;
         Some(index)
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Option<Connection> {
         let connection = self.slots.get_mut(index)?.take()?;
+        let low = u32::try_from(index).ok()?;
+        if let Some((incarnation, end)) = connection.end() {
+            self.directory.remove_end(low, connection.peer, incarnation, end);
+        }
+        self.leave(low, &connection);
         self.free.push(index);
+        self.count -= 1;
         Some(connection)
     }
+
+    /// What the peer's answer to our request says of its end.
+    pub(super) fn learn(&mut self, index: usize, message: &ConnectionMessage<'_>) {
+        let (Ok(low), Some(connection)) = (u32::try_from(index), self.slots.get_mut(index).and_then(Option::as_mut)) else { return };
+        if let Some((incarnation, end)) = connection.end() {
+            self.directory.remove_end(low, connection.peer, incarnation, end);
+        }
+        connection.remote_id = message.local_id;
+        connection.remote_incarnation = Some(message.incarnation);
+        connection.remote = Some(Remote::of(message));
+        self.directory.add_end(low, connection.peer, message.incarnation, (message.qp, message.tag));
+    }
+
+    /// Enters a state; false if the connection is gone.
+    pub(super) fn enter(&mut self, index: usize, state: State) -> bool {
+        let (Ok(low), Some(mut connection)) = (u32::try_from(index), self.slots.get_mut(index).and_then(Option::take)) else {
+            return false;
+        };
+        self.leave(low, &connection);
+        connection.state = state;
+        if state == State::DisconnectSent {
+            self.directory.linger(low, connection.peer, connection.tag);
+        }
+        self.slots[index] = Some(connection);
+        true
+    }
+
+    /// The directory forgets what it knows of the connection's state.
+    fn leave(&mut self, low: u32, connection: &Connection) {
+        match connection.state {
+            State::RequestReceived => self.directory.end_wait(low),
+            State::DisconnectSent => self.directory.end_linger(low, connection.peer, connection.tag),
+            State::RequestSent | State::ReplySent | State::Established => {}
+        }
+    }
+
+    // ---- searches
 
     /// The connection that a message of `peer` with our number `id` speaks of.
     pub(super) fn find(&self, peer: MacAddr, id: u32, incarnation: u64) -> Option<usize> {
@@ -251,38 +311,61 @@ impl Connections {
     }
 
     /// The connection that a request of `peer` started before.
-    pub(super) fn find_request(&self, peer: MacAddr, remote_id: u32, incarnation: u64) -> Option<usize> {
-        self.iter()
-            .find(|(_, c)| !c.active && c.peer == peer && c.remote_id == remote_id && c.remote_incarnation == Some(incarnation))
-            .map(|(index, _)| index)
+    pub(super) fn find_request(&self, peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<usize> {
+        self.directory.at_end(peer, message.qp, message.tag).find(|&index| {
+            let repeats =
+                |c: &Connection| !c.active && c.remote_id == message.local_id && c.remote_incarnation == Some(message.incarnation);
+            self.get(index).is_some_and(repeats)
+        })
     }
 
-    /// A connection with an earlier incarnation of `peer`.
+    /// The established connection whose other end at `peer` has this queue pair and tag.
+    pub(super) fn find_end(&self, peer: MacAddr, qp: QpNum, tag: u16) -> Option<usize> {
+        self.directory.at_end(peer, qp, tag).find(|&index| self.get(index).is_some_and(|c| c.state == State::Established))
+    }
+
+    /// A connection with an earlier incarnation of `peer`. Within one second, whatever is different counts as earlier.
     pub(super) fn find_stale(&self, peer: MacAddr, incarnation: u64) -> Option<usize> {
-        let stale = |c: &Connection| c.peer == peer && c.remote_incarnation.is_some_and(|known| is_newer(incarnation, known));
-        self.iter().find(|(_, c)| stale(c)).map(|(index, _)| index)
+        self.directory.older_than(peer, incarnation)
     }
 
     /// True if `peer` is known with a later incarnation than this.
     pub(super) fn is_outdated(&self, peer: MacAddr, incarnation: u64) -> bool {
-        self.iter()
-            .any(|(_, c)| c.peer == peer && c.remote_incarnation.is_some_and(|known| known != incarnation && !is_newer(incarnation, known)))
+        self.directory.has_newer_than(peer, incarnation)
+    }
+
+    /// True if a connection whose frames from `peer` carry this tag lingers, so that its close is still being told.
+    pub(super) fn lingers(&self, peer: MacAddr, tag: u16) -> bool {
+        self.directory.lingers(peer, tag)
+    }
+
+    /// Connections that wait for an application's answer.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (usize, &Connection)> {
+        self.directory.waiting().iter().filter_map(|&(index, _)| Some((index as usize, self.get(index as usize)?)))
     }
 
     /// True if no further request may wait for an application's answer: strangers must not take all the room.
     pub(super) fn is_crowded(&self, peer: MacAddr) -> bool {
-        let waiting = |c: &Connection| c.state == State::RequestReceived;
-        let total = self.iter().filter(|(_, c)| waiting(c)).count();
-        let same = self.iter().filter(|(_, c)| waiting(c) && c.peer == peer).count();
-        total >= MAX_WAITING || same >= MAX_WAITING_PER_PEER
+        let waiting = self.directory.waiting();
+        waiting.len() >= MAX_WAITING || waiting.iter().filter(|(_, from)| *from == peer).count() >= MAX_WAITING_PER_PEER
+    }
+
+    /// The request that an application answers by this number.
+    pub(super) fn find_waiting(&self, owner: AppId, id: u32) -> Option<usize> {
+        let index = (id & 0x000f_ffff) as usize;
+        let found = self.get(index).filter(|c| c.local_id == id && c.owner == owner && c.state == State::RequestReceived);
+        found.map(|_| index)
     }
 
     // ---- outputs
 
     /// Queues a message of a connection, once however often a peer asks for it before it is sent.
     pub(super) fn send(&mut self, index: usize, kind: ConnectionKind) {
-        if self.outbox.len() < MAX_OUTBOX && !self.outbox.contains(&(index, kind)) {
-            self.outbox.push_back((index, kind));
+        let (Ok(low), Some(connection)) = (u32::try_from(index), self.get_mut(index)) else { return };
+        let bit = 1 << kind as u8;
+        if connection.queued & bit == 0 {
+            connection.queued |= bit;
+            self.outbox.push_back((low, kind));
         }
     }
 
@@ -299,8 +382,8 @@ impl Connections {
 
     /// Enters a state whose message is sent until answered.
     pub(super) fn begin(&mut self, now: Instant, index: usize, state: State, config: &EndpointConfig) {
+        self.enter(index, state);
         let Some(connection) = self.get_mut(index) else { return };
-        connection.state = state;
         connection.attempts = 1;
         connection.deadline = Some(now + config.connect_timeout);
         if let Some(kind) = connection.pending() {
@@ -323,8 +406,12 @@ impl Connections {
 
     /// The next message, handed to `emit` with its destination. Messages of connections that are gone are skipped.
     pub(super) fn poll<R>(&mut self, config: &EndpointConfig, emit: impl FnOnce(MacAddr, &ConnectionMessage<'_>) -> R) -> Option<R> {
-        while let Some((index, kind)) = self.outbox.pop_front() {
-            if let Some(connection) = self.get(index) {
+        while let Some((low, kind)) = self.outbox.pop_front() {
+            let (index, bit) = (low as usize, 1 << kind as u8);
+            // A connection that took over the place of one that is gone has not asked for this.
+            if let Some(connection) = self.get_mut(index).filter(|connection| connection.queued & bit != 0) {
+                connection.queued &= !bit;
+                let connection = self.get(index)?;
                 return Some(emit(connection.peer, &self.message_of(connection, kind, config)));
             }
         }
@@ -363,8 +450,8 @@ impl Connections {
             remote_id: answer.remote_id,
             incarnation: self.incarnation,
             service: 0,
-            tag: 0,
-            qp: QpNum(0),
+            tag: answer.end.1,
+            qp: answer.end.0,
             psn: Psn::default(),
             payload_max: 0,
             window: 0,
@@ -388,12 +475,5 @@ mod tests {
                 assert!(id & 0x000f_ffff == slot && id >> 20 != 0, "{id:#x}");
             }
         }
-    }
-
-    #[test]
-    fn an_incarnation_is_newer_by_its_start() {
-        let at = |second: u64, draw: u64| second << 32 | draw;
-        assert!(is_newer(at(2, 0), at(1, 9)) && is_newer(at(1, 0), at(1, 9)));
-        assert!(!is_newer(at(1, 9), at(2, 0)) && !is_newer(at(1, 9), at(1, 9)));
     }
 }

@@ -143,5 +143,9 @@ counters! {
         closed,
         /// Connections that ended because the peer restarted.
         peer_restarts,
+        /// Peers told that the connection which they use does not exist here.
+        unknown_told,
+        /// Connections that ended because the peer said that it does not know them.
+        unknown_at_peer,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::drops::DropReason;
 use crate::switch::FRAME_OVERHEAD;
-use crate::time::{Instant, Timestamp, earliest};
+use crate::time::{Duration, Instant, Timestamp, earliest};
 use crate::transport::congestion::{Gate, Notifier};
 use crate::transport::credits::CreditsTold;
 use crate::transport::inbound::Inbound;
@@ -52,6 +52,10 @@ pub(super) struct Link {
     pub(super) responder: Responder,
     credits_told: CreditsTold,
     last_heard: Instant,
+    /// When we began to wait for the peer: it is not to blame for silence before.
+    waiting_since: Instant,
+    /// How long the peer may be silent before it is asked for a sign of life.
+    keepalive: Duration,
     /// Timestamp and arrival of the packet that came last.
     last_arrival: (Timestamp, Instant),
     /// Packets that came marked by a switch, modulo 2^16.
@@ -69,7 +73,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(now: Instant, config: &EndpointConfig, agreement: Agreement) -> Self {
+    pub(super) fn new(now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) -> Self {
         let profile = Profile::of(agreement.recovery);
         let sender = SenderConfig {
             profile,
@@ -97,6 +101,8 @@ impl Link {
             responder: Responder::new(Inbound::new(agreement.peer_psn, profile, timing), responses),
             credits_told: CreditsTold::default(),
             last_heard: now,
+            waiting_since: now,
+            keepalive,
             last_arrival: (Timestamp::default(), now),
             marked: 0,
             round_trips: RttHistogram::default(),
@@ -108,6 +114,20 @@ impl Link {
 
     pub(super) const fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Since when the peer owes us a sign of life, if we wait for one.
+    pub(super) fn silent_since(&self) -> Instant {
+        self.last_heard.max(self.waiting_since)
+    }
+
+    /// When an idle peer is asked for a sign of life.
+    pub(super) fn keepalive_deadline(&self) -> Instant {
+        self.last_heard + self.keepalive
+    }
+
+    pub(super) const fn begin_waiting(&mut self, now: Instant) {
+        self.waiting_since = now;
     }
 
     /// Round trips that acknowledgements measured.
@@ -223,7 +243,11 @@ impl Link {
 
     /// Time has passed for what we sent: what that means for requests and for responses.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> [Timeout; 2] {
-        let waits = self.requester.end_rnr_wait(now) || self.requester.waits_for_receiver();
+        let ended = self.requester.end_rnr_wait(now);
+        if ended {
+            self.begin_waiting(now);
+        }
+        let waits = ended || self.requester.waits_for_receiver();
         let requests = if waits { Timeout::Idle } else { self.requester.sender.on_timeout(now) };
         let responses = self.responder.responses.as_mut().map_or(Timeout::Idle, |responses| responses.sender.on_timeout(now));
         [requests, responses]

@@ -15,20 +15,24 @@
 //! | `inbound` | a packet stream as it comes in |
 //! | [`irn`] | what is in flight, what arrived, what is lost, what to acknowledge |
 //! | [`congestion`] | how much may be in flight, and how fast |
-//! | `connection` | the life of a connection |
+//! | `connection`, `directory` | the life of a connection, and where to find it among thousands |
+//! | [`paths`] | over which VLANs a queue pair's packets go |
 //! | [`trace`] | the last events of a queue pair |
 //! | `peers` | totals per connected host |
 //! | [`region`] | keys and access checks |
 //! | [`work`] | requests and completions |
 
+mod bucket;
 pub mod congestion;
 mod connection;
 pub mod counters;
 mod credits;
+mod directory;
 mod endpoint;
 mod inbound;
 pub mod irn;
 mod link;
+pub mod paths;
 mod peers;
 pub mod psn;
 mod qp;
@@ -47,6 +51,7 @@ pub mod work;
 pub use counters::{ConnectionCounters, QpCounters};
 pub use endpoint::{Endpoint, QpView, Transmit};
 
+pub use paths::Paths;
 pub use peers::{MAX_PEERS, PeerTotals};
 pub use psn::Psn;
 pub use region::{Access, Keys, MemId, Memory, MemoryGone};
@@ -153,14 +158,19 @@ pub struct EndpointConfig {
     pub ack_delay: Duration,
     /// Acknowledge at the latest every so many packets.
     pub ack_every: u32,
-    /// Ask an idle peer for a sign of life this often.
+    /// Ask a peer for a sign of life when an idle connection has been silent for this long, or up to a quarter less:
+    /// each connection draws its own, so that they do not all ask at once.
     pub keepalive: Duration,
     /// Wait for an answer to a connection message.
     pub connect_timeout: Duration,
     /// Attempts for a connection message.
     pub connect_retries: u8,
-    /// An idle or silent peer is given up after this time without a sign of life.
+    /// A peer that something is wanted from is given up after this time without a sign of life, even if retries are left;
+    /// the retries may give it up earlier. So a request fails at most this long after it was posted or the peer was last
+    /// heard, and a dead peer of an idle connection is noticed within `keepalive` + `peer_timeout`. Above `keepalive`.
     pub peer_timeout: Duration,
+    /// VLANs that each queue pair spreads its packets over; [`Paths::OFF`] = none.
+    pub paths: Paths,
     /// READs and atomics that a queue pair may have outstanding, and those that it answers at a time (InfiniBand's
     /// initiator depth and responder resources), 1 to 255.
     pub max_reads: u8,
@@ -195,6 +205,7 @@ impl EndpointConfig {
             connect_timeout: Duration::from_millis(100),
             connect_retries: 10,
             peer_timeout: Duration::from_secs(5),
+            paths: Paths::OFF,
             max_reads: 16,
             max_qps: 64,
             max_regions: 64,

@@ -1,5 +1,7 @@
 //! A queue pair: its state, its queues, and the two halves that work when it is connected.
 
+mod liveness;
+
 use alloc::collections::VecDeque;
 
 use crate::drops::DropReason;
@@ -148,13 +150,14 @@ impl QueuePair {
         allowed
     }
 
-    /// Both sides agree: sets up the halves.
-    pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement) {
+    /// Both sides agree: sets up the halves. `keepalive` is how long the peer may be silent before it is asked for a sign of life.
+    pub(super) fn activate(&mut self, now: Instant, config: &EndpointConfig, agreement: Agreement, keepalive: Duration) {
         self.trace.open(now, TraceEvent::Connected { recovery: agreement.recovery });
-        self.link = Some(Link::new(now, config, agreement));
+        self.link = Some(Link::new(now, config, agreement, keepalive));
     }
 
-    pub(super) fn post_send(&mut self, work: SendWork, len: u32) {
+    pub(super) fn post_send(&mut self, now: Instant, work: SendWork, len: u32) {
+        self.begin_waiting(now);
         self.send_queue.push(work, len);
     }
 
@@ -441,26 +444,11 @@ impl QueuePair {
                 Timeout::Exhausted => return Some(Status::RetryExceeded),
             }
         }
-        self.keep_alive(now, config.keepalive);
-        None
-    }
-
-    /// Asks a silent peer for a sign of life.
-    fn keep_alive(&mut self, now: Instant, interval: Duration) {
-        if self.keepalive_deadline(interval).is_some_and(|at| at <= now)
-            && let Some(link) = &mut self.link
-        {
-            link.requester.ask_for_life();
-            self.counters.keepalives_sent += 1;
+        if self.silence_deadline(config).is_some_and(|at| at <= now) {
+            return Some(Status::RetryExceeded);
         }
-    }
-
-    /// Packets in flight have their own time-out; the peer's silence matters when there are none. That is also so while
-    /// a READ waits for its answer: then it is the peer that has the time-out, as long as it lives.
-    fn keepalive_deadline(&self, interval: Duration) -> Option<Instant> {
-        let link = self.link.as_ref()?;
-        let idle = self.state.sends() && link.requester.is_idle();
-        idle.then(|| link.last_heard() + interval)
+        self.keep_alive(now);
+        None
     }
 
     /// When time matters next.
@@ -470,7 +458,8 @@ impl QueuePair {
         if self.state == QpState::Error {
             return ack;
         }
-        earliest(earliest(ack, link.deadline()), self.keepalive_deadline(config.keepalive))
+        let peer = earliest(self.silence_deadline(config), self.keepalive_deadline());
+        earliest(earliest(ack, link.deadline()), peer)
     }
 
     // ---- outputs

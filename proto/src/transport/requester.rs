@@ -139,9 +139,12 @@ impl SendQueue {
 
     /// True if the next packet may be of the request at the cursor, as far as the queue's state goes.
     fn may_continue(&self) -> bool {
-        let slot = self.slot(self.cursor);
-        let held = self.draining && slot.packets_sent == 0;
-        self.has_unsent() && !held && slot.fault.is_none()
+        self.has_unsent() && !self.is_held() && self.slot(self.cursor).fault.is_none()
+    }
+
+    /// True if a drain keeps the request at the cursor from beginning.
+    fn is_held(&self) -> bool {
+        self.draining && self.slot(self.cursor).packets_sent == 0
     }
 
     /// True if no request is under way: each is done or has not begun.
@@ -303,6 +306,10 @@ impl Requester {
     }
 
     fn may_send_new(&mut self, now: Instant, queue: &SendQueue) -> bool {
+        if queue.is_held() {
+            // A wait for credit goes on meanwhile: drain after drain must not put it off for ever.
+            return false;
+        }
         let ready = queue.may_continue() && self.may_start(queue);
         if !ready {
             self.credits.rest();

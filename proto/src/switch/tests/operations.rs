@@ -46,7 +46,15 @@ fn port() -> impl Strategy<Value = PortConfig> {
     let role = prop_oneof![Just(PortRole::Host), Just(PortRole::Switch), Just(PortRole::Switch)];
     let rate = prop::option::of((1_u64..10_000).prop_map(|mbit| BitRate::new(mbit * 1_000_000).unwrap()));
     (role, rate, 100_usize..1600, impairment(), impairment(), prop::option::of(any::<u64>())).prop_map(
-        |(role, rate, mtu, impair_ingress, impair_egress, seed)| PortConfig { role, rate, mtu, impair_ingress, impair_egress, seed },
+        |(role, rate, mtu, impair_ingress, impair_egress, seed)| PortConfig {
+            role,
+            rate,
+            mtu,
+            impair_ingress,
+            impair_egress,
+            vlans: Vlans::ALL,
+            seed,
+        },
     )
 }
 

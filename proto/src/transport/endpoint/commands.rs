@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
 use crate::transport::link::Agreement;
@@ -139,14 +139,9 @@ impl Endpoint {
         }
         self.shared.release(owner);
         self.listeners.retain(|_, listener| *listener != owner);
-        let waiting: Vec<usize> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| c.owner == owner && c.state == State::RequestReceived)
-            .map(|(index, _)| index)
-            .collect();
+        let waiting: Vec<usize> = self.connections.waiting().filter(|(_, c)| c.owner == owner).map(|(index, _)| index).collect();
         for index in waiting {
-            self.refuse_request(index, Refusal::NoListener, Private::EMPTY);
+            self.refuse_request(index, Refusal::NoListener, Private::default());
         }
         self.completions.retain(|(app, ..)| *app != owner);
         self.events.retain(|(app, _)| *app != owner);
@@ -159,7 +154,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued. On a failed queue pair the request is taken and completes as flushed.
-    pub fn post_send(&mut self, _now: Instant, owner: AppId, number: QpNum, work: SendWork) -> Result<(), PostError> {
+    pub fn post_send(&mut self, now: Instant, owner: AppId, number: QpNum, work: SendWork) -> Result<(), PostError> {
         let slot = self.owned_slot(owner, number).ok_or(PostError::NoSuchQp)?;
         let len = u32::try_from(work.local.total_len()).ok().filter(|&len| len <= MAX_MESSAGE).ok_or(PostError::TooLong)?;
         let allowed = self.may_use(owner, &work);
@@ -172,7 +167,7 @@ impl Endpoint {
                 qp.flush_send(work, len, &mut self.completions);
                 return Ok(());
             }
-            _ => qp.post_send(work, len),
+            _ => qp.post_send(now, work, len),
         }
         if qp.state() == QpState::Error {
             qp.fail(Failure::FLUSH, &mut self.completions);
@@ -301,6 +296,7 @@ impl Endpoint {
             private,
             attempts: 0,
             deadline: None,
+            queued: 0,
         }
     }
 
@@ -339,8 +335,7 @@ impl Endpoint {
     }
 
     fn open_request(&self, owner: AppId, request: RequestId) -> Result<usize, CommandError> {
-        let found = self.connections.iter().find(|(_, c)| c.local_id == request.0 && c.owner == owner && c.state == State::RequestReceived);
-        found.map(|(index, _)| index).ok_or(CommandError::NoSuchRequest)
+        self.connections.find_waiting(owner, request.0).ok_or(CommandError::NoSuchRequest)
     }
 
     pub(super) fn refuse_request(&mut self, index: usize, refusal: Refusal, private: Private) {
@@ -348,12 +343,10 @@ impl Endpoint {
         self.touch_connection(index);
         self.connection_counters.failed += 1;
         self.connections.answer(Stateless {
-            peer: connection.peer,
-            kind: ConnectionKind::Reject,
-            refusal,
             local_id: connection.local_id,
             remote_id: connection.remote_id,
             private,
+            ..Stateless::new(connection.peer, ConnectionKind::Reject, refusal)
         });
     }
 
@@ -387,12 +380,20 @@ impl Endpoint {
             window: remote.window.max(1),
             max_reads: self.config.max_reads.min(remote.responder_resources),
         };
+        let keepalive = keepalive_of(self.config.keepalive, connection.tag);
         let peer = agreement.peer;
         if let Some(qp) = self.slots[slot].qp.as_deref_mut() {
             qp.peer.get_or_insert_with(|| self.peers.admit(peer));
-            qp.activate(now, &self.config, agreement);
+            qp.activate(now, &self.config, agreement, keepalive);
         }
         debug_assert!(self.slots[slot].qp.as_ref().is_some_and(|qp| slot_of(qp.number) == slot));
         self.touch(slot);
     }
+}
+
+/// An interval of three to four quarters of the configured one, by the connection's tag, which is random: queue pairs connected at the
+/// same time do not all ask at the same time.
+fn keepalive_of(longest: Duration, tag: u16) -> Duration {
+    let step = longest.div(4 * (1 << 16));
+    longest.saturating_sub(step.saturating_mul(u64::from(tag)))
 }

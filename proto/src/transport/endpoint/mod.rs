@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use crate::drops::DropCounts;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
+use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
 use crate::transport::peers::Peers;
@@ -34,6 +35,10 @@ use crate::wire::MacAddr;
 
 /// Lowest slot of a queue pair: numbers 0 and 1 are taken by management in InfiniBand.
 const FIRST_SLOT: usize = 2;
+/// Strangers are told that they are strangers this often for ever, and so many of them at once: what remains of a
+/// restarted host's peers learn it from their retries. One answer frees all connections of a restarted host's peer.
+const STRANGER_INTERVAL: Duration = Duration::from_millis(10);
+const STRANGER_BURST: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -107,10 +112,14 @@ pub struct Endpoint {
     live: usize,
     /// Slots that may have something to send, served in turn.
     ready: VecDeque<usize>,
+    /// Frames that the queue pair in front has sent in its turn.
+    turn: u32,
     regions: Regions,
     shared: SharedQueues,
     connections: Connections,
     listeners: BTreeMap<u16, AppId>,
+    /// Bounds the answers to frames for queue pairs that do not exist.
+    strangers: Bucket,
     timers: Timers,
     completions: Completions,
     events: VecDeque<(AppId, Event)>,
@@ -139,7 +148,9 @@ impl Endpoint {
             free: VecDeque::new(),
             live: 0,
             ready: VecDeque::new(),
+            turn: 0,
             listeners: BTreeMap::new(),
+            strangers: Bucket::new(STRANGER_INTERVAL, STRANGER_BURST),
             timers,
             completions: VecDeque::new(),
             events: VecDeque::new(),
@@ -198,7 +209,7 @@ impl Endpoint {
 
     /// True if no connection exists or lingers: everything that ought to be told to peers has been.
     pub fn is_quiet(&self) -> bool {
-        self.connections.iter().next().is_none() && !self.connections.has_outgoing()
+        self.connections.is_empty() && !self.connections.has_outgoing()
     }
 
     /// Every queue pair as an operator sees it.

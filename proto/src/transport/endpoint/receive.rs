@@ -4,7 +4,8 @@ use crate::drops::DropReason;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
-use crate::transport::qp::Failure;
+use crate::transport::link::Link;
+use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Memory;
 use crate::transport::state::QpState;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status, TraceEvent};
@@ -67,8 +68,32 @@ impl Endpoint {
         Ok(slot)
     }
 
+    /// The same; a stranger is told that its connection does not exist.
+    fn claim_qp(&mut self, now: Instant, packet: &Packet<'_>) -> Result<usize, DropReason> {
+        let (src, base) = (packet.eth.src, &packet.base);
+        let found = self.find_qp(src, base);
+        let unknown = match found {
+            Ok(slot) => self.is_abandoned(slot),
+            Err(reason) => matches!(reason, DropReason::UnknownQueuePair | DropReason::WrongPeer | DropReason::StaleConnection),
+        };
+        // What lingers is still being told of the close, in a message that carries the last acknowledgement.
+        if unknown && !self.connections.lingers(src, base.tag) && self.strangers.take(now) {
+            self.connection_counters.unknown_told += 1;
+            let answer = Stateless::new(src, ConnectionKind::Reject, Refusal::UnknownConnection);
+            self.connections.answer(Stateless { end: (base.dst_qp, base.tag), ..answer });
+        }
+        found
+    }
+
+    /// True for a queue pair that failed or closed, whose connection is gone, and that has no refusal to repeat.
+    fn is_abandoned(&self, slot: usize) -> bool {
+        let refused = |link: &Link| link.responder.has_refused();
+        let abandoned = |qp: &QueuePair| qp.state() == QpState::Error && qp.connection.is_none() && !qp.link().is_some_and(refused);
+        self.slots[slot].qp.as_deref().is_some_and(abandoned)
+    }
+
     fn handle_request(&mut self, now: Instant, packet: &Packet<'_>, memory: &mut impl Memory) -> Result<(), DropReason> {
-        let slot = self.find_qp(packet.eth.src, &packet.base)?;
+        let slot = self.claim_qp(now, packet)?;
         self.confirm_by_traffic(slot);
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let before = qp.state();
@@ -101,7 +126,7 @@ impl Endpoint {
     }
 
     fn handle_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {
-        let slot = self.find_sending_qp(packet)?;
+        let slot = self.find_sending_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let failure = qp.handle_ack(now, packet.base.psn, ack, &self.config, &mut self.completions)?;
         if let Some(status) = failure {
@@ -112,7 +137,7 @@ impl Endpoint {
     }
 
     fn handle_response(&mut self, now: Instant, packet: &Packet<'_>, memory: &mut impl Memory) -> Result<(), DropReason> {
-        let slot = self.find_sending_qp(packet)?;
+        let slot = self.find_sending_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         let outcome = qp.handle_response(now, &packet.base, &packet.body, &self.regions, memory, &mut self.completions);
         let result = match outcome {
@@ -128,7 +153,7 @@ impl Endpoint {
     }
 
     fn handle_notification(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
-        let slot = self.find_sending_qp(packet)?;
+        let slot = self.find_sending_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         qp.handle_notification(now);
         self.touch(slot);
@@ -136,7 +161,7 @@ impl Endpoint {
     }
 
     fn handle_read_ack(&mut self, now: Instant, packet: &Packet<'_>, ack: &Ack) -> Result<(), DropReason> {
-        let slot = self.find_sending_qp(packet)?;
+        let slot = self.find_sending_qp(now, packet)?;
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return Err(DropReason::UnknownQueuePair) };
         qp.handle_read_ack(now, packet.base.psn, ack)?;
         self.touch(slot);
@@ -144,8 +169,8 @@ impl Endpoint {
     }
 
     /// The queue pair that a packet about something of ours belongs to: it must be connected both ways.
-    fn find_sending_qp(&self, packet: &Packet<'_>) -> Result<usize, DropReason> {
-        let slot = self.find_qp(packet.eth.src, &packet.base)?;
+    fn find_sending_qp(&mut self, now: Instant, packet: &Packet<'_>) -> Result<usize, DropReason> {
+        let slot = self.claim_qp(now, packet)?;
         let sends = self.slots[slot].qp.as_ref().is_some_and(|qp| qp.state().sends());
         if sends { Ok(slot) } else { Err(DropReason::QueuePairState) }
     }
@@ -165,6 +190,9 @@ impl Endpoint {
         self.connection_counters.messages_received += 1;
         if message.kind == ConnectionKind::Request {
             return self.handle_connect_request(now, peer, message);
+        }
+        if message.kind == ConnectionKind::Reject && message.refusal == Refusal::UnknownConnection && message.remote_id == 0 {
+            return self.handle_unknown_connection(now, peer, message);
         }
         let found = self.connections.find(peer, message.remote_id, message.incarnation);
         if message.kind == ConnectionKind::DisconnectRequest {
@@ -193,15 +221,26 @@ impl Endpoint {
         }
     }
 
+    /// The peer does not know the queue pair that frames of ours went to. Believed if it names that queue pair and the
+    /// tag of the connection, which is as hard to guess as for a forged data frame, and if the connection stands: while
+    /// it is being set up no such frames are sent, and when it closes the close is what counts. Never answered.
+    fn handle_unknown_connection(&mut self, now: Instant, peer: MacAddr, message: &ConnectionMessage<'_>) -> Result<(), DropReason> {
+        let index = self.connections.find_end(peer, message.qp, message.tag).ok_or(DropReason::BadConnectionMessage)?;
+        self.connection_counters.unknown_at_peer += 1;
+        let known = self.connections.get(index).and_then(|c| c.remote_incarnation);
+        if known == Some(message.incarnation) {
+            // It closed or failed, and none of its messages about that arrived.
+            self.end_connection(now, index, Status::RetryExceeded);
+            return Ok(());
+        }
+        self.connection_counters.peer_restarts += 1;
+        self.end_connection(now, index, Status::PeerRestarted);
+        self.drop_old_incarnation(now, peer, message.incarnation);
+        Ok(())
+    }
+
     fn refuse_version(&mut self, peer: MacAddr, foreign: ForeignVersion) -> Result<(), DropReason> {
-        self.connections.answer(Stateless {
-            peer,
-            kind: ConnectionKind::Reject,
-            refusal: Refusal::Version,
-            local_id: 0,
-            remote_id: foreign.local_id,
-            private: Private::EMPTY,
-        });
+        self.refuse(peer, foreign.local_id, Refusal::Version);
         Err(DropReason::UnsupportedVersion)
     }
 
@@ -214,7 +253,7 @@ impl Endpoint {
             return Err(DropReason::StaleConnection);
         }
         self.drop_old_incarnation(now, peer, message.incarnation);
-        if let Some(index) = self.connections.find_request(peer, message.local_id, message.incarnation) {
+        if let Some(index) = self.connections.find_request(peer, message) {
             return self.repeat_reply(index);
         }
         let Some(&owner) = self.listeners.get(&message.service) else {
@@ -225,7 +264,7 @@ impl Endpoint {
             self.refuse(peer, message.local_id, Refusal::NoResources);
             return Err(DropReason::BadConnectionMessage);
         }
-        let mut connection = self.new_connection(owner, peer, message.service, Private::EMPTY, message.recovery);
+        let mut connection = self.new_connection(owner, peer, message.service, Private::default(), message.recovery);
         connection.state = State::RequestReceived;
         connection.remote_id = message.local_id;
         connection.remote_incarnation = Some(message.incarnation);
@@ -243,7 +282,7 @@ impl Endpoint {
     }
 
     fn refuse(&mut self, peer: MacAddr, remote_id: u32, refusal: Refusal) {
-        self.connections.answer(Stateless { peer, kind: ConnectionKind::Reject, refusal, local_id: 0, remote_id, private: Private::EMPTY });
+        self.connections.answer(Stateless { remote_id, ..Stateless::new(peer, ConnectionKind::Reject, refusal) });
     }
 
     /// A request that came before: the reply may have been lost, or the application still thinks.
@@ -270,10 +309,12 @@ impl Endpoint {
     fn end_connection(&mut self, now: Instant, index: usize, status: Status) {
         let Some(connection) = self.forget_connection(index) else { return };
         if let Some((slot, _)) = connection.qp {
-            if let Some(qp) = self.qp(slot) {
-                qp.connection = None;
+            let Some(qp) = self.qp(slot) else { return };
+            qp.connection = None;
+            // One that failed before has told its application.
+            if qp.state() != QpState::Error {
+                self.fail_qp(now, slot, Failure::of_oldest(status));
             }
-            self.fail_qp(now, slot, Failure::of_oldest(status));
         }
     }
 
@@ -290,10 +331,9 @@ impl Endpoint {
             message.recovery.0 == bit && connection.recovery.0 & bit != 0
         });
         let recovery = offered.ok_or(DropReason::BadField)?;
-        let (slot, _) = connection.qp.ok_or(DropReason::BadConnectionMessage)?;
-        connection.remote_id = message.local_id;
-        connection.remote_incarnation = Some(message.incarnation);
-        connection.remote = Some(Remote::of(message));
+        let (peer, (slot, _)) = (connection.peer, connection.qp.ok_or(DropReason::BadConnectionMessage)?);
+        self.drop_old_incarnation(now, peer, message.incarnation);
+        self.connections.learn(index, message);
         self.activate(now, slot, index, recovery);
         self.connections.send(index, ConnectionKind::ReadyToUse);
         self.establish(index, slot, message.private);
@@ -307,9 +347,13 @@ impl Endpoint {
     }
 
     fn establish(&mut self, index: usize, slot: usize, private: &[u8]) {
+        if !self.connections.enter(index, State::Established) {
+            return;
+        }
         let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.state = State::Established;
         connection.deadline = None;
+        // The peer has it by now.
+        connection.private = Private::default();
         self.touch_connection(index);
         self.connection_counters.established += 1;
         let Some(qp) = self.qp(slot) else { return };
@@ -340,13 +384,11 @@ impl Endpoint {
         found: Option<usize>,
     ) -> Result<(), DropReason> {
         // Answered also when the connection is long gone: the peer's earlier answer may have been lost.
+        let refusal = if found.is_some() { Refusal::None } else { Refusal::UnknownConnection };
         self.connections.answer(Stateless {
-            peer,
-            kind: ConnectionKind::DisconnectReply,
-            refusal: if found.is_some() { Refusal::None } else { Refusal::UnknownConnection },
             local_id: message.remote_id,
             remote_id: message.local_id,
-            private: Private::EMPTY,
+            ..Stateless::new(peer, ConnectionKind::DisconnectReply, refusal)
         });
         let connection = found.and_then(|index| self.forget_connection(index)).ok_or(DropReason::BadConnectionMessage)?;
         let Some((slot, number)) = connection.qp else { return Ok(()) };
@@ -395,7 +437,7 @@ impl Endpoint {
             return self.touch_connection(index);
         }
         match self.connections.get(index).map(|c| c.state) {
-            Some(State::RequestReceived) => self.refuse_request(index, Refusal::NoResources, Private::EMPTY),
+            Some(State::RequestReceived) => self.refuse_request(index, Refusal::NoResources, Private::default()),
             Some(State::DisconnectSent) => drop(self.forget_connection(index)),
             _ => self.fail_connection(now, index, ConnectFailure::Unreachable, &[]),
         }
