@@ -15,9 +15,11 @@ pub fn monotonic() -> Instant {
     Instant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Seconds of the wall clock, which restarts do not turn back: when this node started, for its peers to tell its lives apart.
-pub fn wall_seconds() -> u32 {
-    u32::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
+/// Milliseconds of the wall clock, which restarts do not turn back: when this node started, for its peers to tell its lives apart.
+pub fn wall_millis() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    let millis = time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000);
+    u64::try_from(millis).unwrap_or(0)
 }
 
 /// A clock that stands still between two ticks.

@@ -14,7 +14,7 @@ use weft_proto::transport::Endpoint;
 use weft_proto::{Duration, Pool, Rng};
 
 use crate::app::{AppServer, AppTable};
-use crate::clock::{monotonic, wall_seconds};
+use crate::clock::{monotonic, wall_millis};
 use crate::control::{Admin, Control, FIRST_CLIENT, Hub, Node, Signals, Sources};
 use crate::link::LinkMonitor;
 use crate::logging::LogControl;
@@ -171,7 +171,7 @@ fn parts(config: &Config, mailbox: Mailbox) -> anyhow::Result<Parts> {
 }
 
 fn local(config: &Config, port: &Port, settings: &model::Port, rng: Rng, mailbox: Mailbox) -> anyhow::Result<Local> {
-    let settings = translate::endpoint(config, port.mac(), translate::mtu(settings, port.mtu()), wall_seconds());
+    let settings = translate::endpoint(config, port.mac(), translate::mtu(settings, port.mtu()), wall_millis());
     let apps = AppTable::new().context("applications cannot be waited for")?;
     Ok(Local::new(Endpoint::new(settings, rng), port.mac(), apps, mailbox))
 }

@@ -53,8 +53,8 @@ pub fn mtu(config: &Port, interface_mtu: usize) -> usize {
     config.mtu.map_or(interface_mtu, size).min(interface_mtu)
 }
 
-/// Settings of the local transport, which has the address and the MTU of its host port; `started` in seconds of the wall clock.
-pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u32) -> EndpointConfig {
+/// Settings of the local transport, which has the address and the MTU of its host port; `started` in milliseconds of the wall clock.
+pub fn endpoint(config: &Config, mac: MacAddr, mtu: usize, started: u64) -> EndpointConfig {
     let given = &config.transport;
     EndpointConfig {
         mac,

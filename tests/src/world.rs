@@ -139,6 +139,8 @@ impl World {
     /// A host loses all state but its memory.
     pub(crate) fn replace_endpoint(&mut self, host: usize) {
         let rng = self.rng.fork();
+        // Every life begins later than the one before; the time of a world is short, so count in microseconds.
+        self.scenario.endpoint.started = self.now.as_nanos() / 1000 + 2;
         self.hosts[host].endpoint = new_endpoint(&self.scenario, host, rng);
         self.owners.retain(|(owner, _), _| *owner != host);
         self.listen(host);

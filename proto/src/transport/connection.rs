@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use crate::rng::Rng;
 use crate::time::Instant;
-use crate::transport::directory::Directory;
+use crate::transport::directory::{DRAW_BITS, Directory};
 use crate::transport::irn::bitmap::WINDOW;
 use crate::transport::{AppId, EndpointConfig, Psn, QpNum, Recovery};
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, MAX_PRIVATE, RecoveryOffer, Refusal};
@@ -193,8 +193,8 @@ pub(super) fn payload_max(mtu: usize) -> u32 {
 }
 
 impl Connections {
-    /// `started` is when the node started, in seconds of a clock that restarts do not turn back.
-    pub(super) fn new(limit: u32, started: u32, rng: &mut Rng) -> Self {
+    /// `started` is when the node started, in milliseconds of a clock that restarts do not turn back.
+    pub(super) fn new(limit: u32, started: u64, rng: &mut Rng) -> Self {
         let limit = usize::try_from(limit.saturating_add(EXTRA_CONNECTIONS)).unwrap_or(usize::MAX);
         Self {
             slots: Vec::new(),
@@ -204,7 +204,7 @@ impl Connections {
             directory: Directory::default(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
-            incarnation: u64::from(started) << 32 | rng.next_u64() & 0xffff_ffff,
+            incarnation: started << DRAW_BITS | rng.next_u64() >> (64 - DRAW_BITS),
         }
     }
 

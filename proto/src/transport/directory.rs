@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use crate::transport::QpNum;
 use crate::wire::MacAddr;
 
-/// The low half of an incarnation, which is random; the start time is in the high half.
-const DRAW: u64 = 0xffff_ffff;
+/// Bits of an incarnation that are random; above them is the start in milliseconds, which has room until the year 2109.
+pub(super) const DRAW_BITS: u32 = 22;
+const DRAW: u64 = (1 << DRAW_BITS) - 1;
 
 /// Sorted keys, each with the number of its connection.
 #[derive(Debug, Default)]
@@ -40,19 +41,19 @@ impl Directory {
         self.ends.range((peer, qp, tag, 0)..=(peer, qp, tag, u32::MAX)).map(|&(.., connection)| connection as usize)
     }
 
-    /// A connection with an incarnation of `peer` that is older than this one: it began earlier, or in the same second.
+    /// A connection with an incarnation of `peer` that is older than this one: it began earlier, or in the same millisecond.
     pub(super) fn older_than(&self, peer: MacAddr, incarnation: u64) -> Option<usize> {
         let before = self.incarnations.range((peer, 0, 0)..(peer, incarnation, 0)).next();
-        let same_second = || {
+        let same_moment = || {
             self.incarnations.range((peer, incarnation, u32::MAX)..=(peer, incarnation | DRAW, u32::MAX)).find(|key| key.1 != incarnation)
         };
-        before.or_else(same_second).map(|&(.., connection)| connection as usize)
+        before.or_else(same_moment).map(|&(.., connection)| connection as usize)
     }
 
-    /// True if `peer` is known with an incarnation that began in a later second.
+    /// True if `peer` is known with an incarnation that began in a later millisecond.
     pub(super) fn has_newer_than(&self, peer: MacAddr, incarnation: u64) -> bool {
-        let Some(next_second) = (incarnation | DRAW).checked_add(1) else { return false };
-        self.incarnations.range((peer, next_second, 0)..=(peer, u64::MAX, u32::MAX)).next().is_some()
+        let Some(next) = (incarnation | DRAW).checked_add(1) else { return false };
+        self.incarnations.range((peer, next, 0)..=(peer, u64::MAX, u32::MAX)).next().is_some()
     }
 
     pub(super) fn linger(&mut self, connection: u32, peer: MacAddr, tag: u16) {
@@ -91,11 +92,12 @@ mod tests {
 
     /// The rule, said plainly.
     fn is_newer(incarnation: u64, known: u64) -> bool {
-        incarnation != known && incarnation >> 32 >= known >> 32
+        incarnation != known && incarnation >> DRAW_BITS >= known >> DRAW_BITS
     }
 
     fn incarnation() -> impl Strategy<Value = u64> {
-        (prop_oneof![0u64..4, Just(u64::from(u32::MAX))], prop_oneof![0u64..3, Just(DRAW)]).prop_map(|(second, draw)| second << 32 | draw)
+        (prop_oneof![0u64..4, Just(u64::MAX >> DRAW_BITS)], prop_oneof![0u64..3, Just(DRAW)])
+            .prop_map(|(start, draw)| start << DRAW_BITS | draw)
     }
 
     proptest! {

@@ -139,9 +139,9 @@ pub struct EndpointConfig {
     pub recovery: Recovery,
     /// BDP-FC: most packets in flight per queue pair.
     pub bdp_cap: BdpCap,
-    /// When the node started, in seconds of a clock that restarts do not turn back (the wall clock): tells a restarted
+    /// When the node started, in milliseconds of a clock that restarts do not turn back (the wall clock): tells a restarted
     /// peer's messages from those of its earlier life.
-    pub started: u32,
+    pub started: u64,
     /// Lower bound of the short retransmission time-out.
     pub rto_low: Duration,
     /// Lower bound of the long retransmission time-out.

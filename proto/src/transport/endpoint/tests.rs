@@ -481,7 +481,7 @@ fn the_request_with_the_bad_key_is_the_one_that_is_blamed() {
     assert_eq!(pair.events[0], [Event::SendQueueFailed { qp: a, status: Status::LocalProtection }]);
 }
 
-/// A request to connect from host 0, from the life of it that began at second `started`.
+/// A request to connect from host 0, from the life of it that began at millisecond `started`.
 fn request(ethertype: EtherType, started: u64, local_id: u32) -> Vec<u8> {
     use crate::wire::packet::{Base, Body, CONNECTION_QP, Packet};
     use crate::wire::{ConnectionKind, ConnectionMessage, Ethernet, RecoveryOffer, Refusal};
@@ -491,7 +491,7 @@ fn request(ethertype: EtherType, started: u64, local_id: u32) -> Vec<u8> {
         recovery: RecoveryOffer(3),
         local_id,
         remote_id: 0,
-        incarnation: started << 32,
+        incarnation: started << 22,
         service: SERVICE,
         tag: 0,
         qp: QpNum(5),
