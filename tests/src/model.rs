@@ -7,7 +7,7 @@
 //! time jumps to the next timer. States that were reached before are not explored again.
 //!
 //! What must hold in every state: nothing is delivered twice or out of order, nothing is taken for acknowledged that
-//! has not arrived, and no time-out was needed where the mode promises none (see [`State::excuse`]). Every path must end
+//! has not arrived, and no time-out was needed where the mode promises none (see `State::excuse`). Every path must end
 //! with everything delivered and acknowledged.
 
 use std::collections::HashSet;
