@@ -1,6 +1,7 @@
 //! Class of fault: closing, dying, restarting and giving memory back while frames are under way.
 
 use weft_proto::transport::{CommandError, ConnectFailure, Endpoint, EndpointConfig, Event, Recovery, Status};
+use weft_proto::wire::{Body, ConnectionKind, ConnectionMessage, Packet};
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::pair::{APP, FULL, Fate, Pair, SERVICE, config, mac, pattern, send, sges, write};
 
@@ -304,4 +305,29 @@ fn a_storm_of_repeated_requests_is_not_stored() {
         Fate::Pass
     });
     assert_eq!(answers, 1);
+}
+
+#[test]
+fn a_goodbye_of_an_earlier_connection_whose_number_is_used_again_closes_nothing() {
+    let (mut pair, [a, b]) = Pair::connected(Recovery::Irn);
+    pair.hosts[1].disconnect(pair.now, APP, b).unwrap();
+    let mut frames = Vec::new();
+    pair.run(Duration::from_nanos(1), |seen| {
+        let Body::Connection(message) = seen.packet.body else { return Fate::Pass };
+        assert_eq!(message.kind, ConnectionKind::DisconnectRequest);
+        // Our number of the connection is right, the peer's is of another one; then the true message.
+        for local_id in [message.local_id ^ 1 << 31, message.local_id] {
+            let mut frame = vec![0; 2048];
+            let len = Packet { body: Body::Connection(ConnectionMessage { local_id, ..message }), ..seen.packet }.emit(&mut frame).unwrap();
+            frame.truncate(len);
+            frames.push(frame);
+        }
+        Fate::Drop
+    });
+    let ends = [0, 1].map(|n: usize| {
+        pair.deliver(0, &frames[n]);
+        pair.run(Duration::from_nanos(1), PASS);
+        pair.events[0].clone()
+    });
+    assert_eq!(ends, [vec![], vec![Event::Disconnected { qp: a }]]);
 }

@@ -24,6 +24,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (13_039_209_723_468_343_925, "each drain began the wait for credit anew"),
     (15_115_436_264_798_262_643, "each drain began the wait for credit anew"),
     (5_548_019_534_891_814_994, "a message of a host's earlier life in the same second ended connections of the new one"),
+    (16_989_760_849_958_953_836, "a late goodbye closed the next connection with the same number"),
 ];
 
 /// Runs a world and turns every way of failing into one text with all that is needed to look at it again.

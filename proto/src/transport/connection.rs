@@ -302,12 +302,14 @@ impl Connections {
 
     // ---- searches
 
-    /// The connection that a message of `peer` with our number `id` speaks of.
-    pub(super) fn find(&self, peer: MacAddr, id: u32, incarnation: u64) -> Option<usize> {
-        let index = (id & 0x000f_ffff) as usize;
+    /// The connection that a message of `peer` speaks of: by our number of it and, once it is known, the peer's own. One
+    /// alone is not enough: few of its bits are random, and a late message of an earlier connection may well have it.
+    pub(super) fn find(&self, peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<usize> {
+        let index = (message.remote_id & 0x000f_ffff) as usize;
         let connection = self.get(index)?;
-        let same_peer = connection.local_id == id && connection.peer == peer;
-        (same_peer && connection.remote_incarnation.is_none_or(|known| known == incarnation)).then_some(index)
+        let same_peer = connection.local_id == message.remote_id && connection.peer == peer;
+        let theirs = |known| known == message.incarnation && connection.remote_id == message.local_id;
+        (same_peer && connection.remote_incarnation.is_none_or(theirs)).then_some(index)
     }
 
     /// The connection that a request of `peer` started before.

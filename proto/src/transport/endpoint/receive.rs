@@ -194,7 +194,7 @@ impl Endpoint {
         if message.kind == ConnectionKind::Reject && message.refusal == Refusal::UnknownConnection && message.remote_id == 0 {
             return self.handle_unknown_connection(now, peer, message);
         }
-        let found = self.connections.find(peer, message.remote_id, message.incarnation);
+        let found = self.connections.find(peer, message);
         if message.kind == ConnectionKind::DisconnectRequest {
             return self.handle_disconnect_request(now, peer, message, found);
         }
