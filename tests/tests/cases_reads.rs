@@ -487,3 +487,15 @@ fn what_lies_behind_an_atomic_that_is_refused_in_its_turn_is_not_acknowledged() 
     assert_eq!(statuses(&pair, 1), [(0, Status::Success), (1, Status::Flushed)]);
     assert_eq!(statuses(&pair, 0), [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::Flushed)]);
 }
+
+#[test]
+fn the_time_that_an_acknowledgement_is_held_is_no_part_of_the_round_trip() {
+    let (mut pair, [a, b]) = Pair::connected(Recovery::Irn);
+    let (_, local) = pair.region(0, &[0; 8]);
+    let (_, remote) = pair.region(1, &[0; 8]);
+    // Nothing asks for the acknowledgement of the response, so that it waits for the 20 us of the configuration.
+    pair.post(0, a, read(1, sges(local, 0, 8), 0, remote.rkey));
+    pair.settle();
+    let [.., longest] = pair.hosts[1].view_of(b).expect("a queue pair").rtt_percentiles.expect("a sample");
+    assert!((Duration::from_micros(9)..Duration::from_micros(12)).contains(&longest), "5 us either way: {longest}");
+}

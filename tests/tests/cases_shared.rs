@@ -3,6 +3,7 @@
 use weft_proto::transport::{
     CommandError, CqId, Event, PostError, QpInit, QpNum, Recovery, RecvWork, SendOp, SendWork, SgList, SrqId, Status,
 };
+use weft_proto::wire::{Body, Packet};
 use weft_proto::{DropReason, Duration};
 use weft_tests::pair::{APP, Fate, Pair, pattern, send, sges, write};
 
@@ -201,4 +202,26 @@ fn a_key_made_void_twice_harms_no_other() {
     pair.settle();
     assert!(pair.completions.iter().flatten().all(|c| c.status == Status::Success), "{:?}", pair.completions);
     assert_eq!(pair.bytes(1, target), pattern(8));
+}
+
+#[test]
+fn a_peer_that_names_a_receive_farther_ahead_than_its_packets_takes_none() {
+    let (mut pair, srq, [[a, _], [c, d]]) = sharing(Recovery::Irn, 0..50);
+    pair.post(0, a, send(1, SgList::EMPTY));
+    let mut forged = vec![0; 2048];
+    pair.run(Duration::from_micros(1), |seen| {
+        let Body::Send { position, offset, tail, payload, .. } = seen.packet.body else { return Fate::Pass };
+        let base = weft_proto::wire::Base { psn: seen.packet.base.psn.next(), ..seen.packet.base };
+        let body = Body::Send { position, recv_sn: 40, offset, tail, payload };
+        let len = Packet { base, body, ..seen.packet }.emit(&mut forged).unwrap();
+        forged.truncate(len);
+        Fate::Drop
+    });
+    pair.hosts[1].set_srq_limit(APP, srq, 50).unwrap();
+    pair.deliver(1, &forged);
+    pair.run(Duration::from_micros(1), |_| Fate::Drop);
+    assert!(pair.events[1].is_empty(), "the queue is as full as before: {:?}", pair.events[1]);
+    pair.post(0, c, send(2, SgList::EMPTY));
+    pair.run(Duration::from_micros(20), |_| Fate::Pass);
+    assert_eq!(received(&pair).first(), Some(&(d, 0, Status::Success)), "the others find every receive");
 }
