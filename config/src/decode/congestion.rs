@@ -12,7 +12,7 @@ use super::check_order;
 
 /// The algorithm of a transport and the parameters that are worth turning.
 pub(super) fn congestion(transport: &Section<'_>) -> Congestion {
-    let algorithm = transport.read("congestion", Algorithm::Swift, scalar::word);
+    let algorithm = transport.read("congestion", Algorithm::None, scalar::word);
     let section = transport.section("congestion_parameters");
     let span = |key, default| section.read(key, default, scalar::duration(Duration::from_micros(1), defaults::MAX_CONGESTION_TIME));
     let congestion = Congestion {
