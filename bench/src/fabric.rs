@@ -111,7 +111,7 @@ impl Outcome {
 
 /// Application memory that holds nothing: what is in the frames does not matter here.
 #[derive(Debug)]
-struct Void;
+pub(crate) struct Void;
 
 impl Memory for Void {
     fn read(&self, _: MemId, _: u64, out: &mut [u8]) -> Result<(), MemoryGone> {

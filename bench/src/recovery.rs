@@ -1,11 +1,13 @@
 //! Two endpoints and the link between them in virtual time: how much gets through, by recovery mode and fault.
 
 use weft_proto::transport::{
-    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, Recovery, SendOp,
-    SendWork, SgList, Sge, Status,
+    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, QpCounters, QpInit, Recovery, SendOp, SendWork, SgList, Sge,
+    Status,
 };
 use weft_proto::wire::MacAddr;
 use weft_proto::{BitRate, Duration, Instant, Rng};
+
+use crate::fabric::Void;
 
 const APP: AppId = AppId(1);
 const MESSAGE: u32 = 1 << 20;
@@ -47,20 +49,6 @@ pub struct Outcome {
     pub sender: QpCounters,
     /// The receiver's counters.
     pub receiver: QpCounters,
-}
-
-/// Application memory whose contents do not matter.
-#[derive(Debug)]
-struct Nothing;
-
-impl Memory for Nothing {
-    fn read(&self, _: MemId, _: u64, _: &mut [u8]) -> Result<(), MemoryGone> {
-        Ok(())
-    }
-
-    fn write(&mut self, _: MemId, _: u64, _: &[u8]) -> Result<(), MemoryGone> {
-        Ok(())
-    }
 }
 
 /// One direction: a transmitter and the switch's queue, served at the link's rate, then the cable.
@@ -131,7 +119,7 @@ impl World {
     fn settle(&mut self) {
         for host in 0..2 {
             while let Some(frame) = self.wires[1 - host].pop_due(self.now) {
-                self.hosts[host].handle_frame(self.now, &frame, &mut Nothing);
+                self.hosts[host].handle_frame(self.now, &frame, &mut Void);
                 self.transmit(host);
             }
             self.hosts[host].handle_timeout(self.now);
@@ -150,7 +138,7 @@ impl World {
 
     fn transmit(&mut self, host: usize) {
         while self.wires[host].has_room(self.now, &self.setup) {
-            let Some(sent) = self.hosts[host].poll_transmit(self.now, &mut self.buffer, &Nothing) else { break };
+            let Some(sent) = self.hosts[host].poll_transmit(self.now, &mut self.buffer, &Void) else { break };
             self.wires[host].push(self.now, &self.buffer[..sent.len], &self.setup, self.faults);
         }
     }

@@ -1,10 +1,10 @@
 //! Two endpoints and an endless WRITE between them, batch by batch, each stage measured by itself.
 
 use weft_proto::transport::{
-    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, Recovery, SendOp,
+    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, SendOp,
     SendWork, SgList, Sge,
 };
-use weft_proto::wire::{EtherType, MacAddr, packet::Packet};
+use weft_proto::wire::{MacAddr, packet::Packet};
 use weft_proto::{Duration, Instant, Rng};
 
 use crate::Cost;
@@ -182,26 +182,5 @@ const fn mac(host: u8) -> MacAddr {
 }
 
 fn config(host: u8, mtu: usize) -> EndpointConfig {
-    EndpointConfig {
-        mac: mac(host),
-        ethertype: EtherType::TRANSPORT,
-        priority: None,
-        mtu,
-        recovery: Recovery::Irn,
-        bdp_cap: BdpCap::Packets(256),
-        started: 1,
-        rto_low: Duration::from_millis(1),
-        rto_high: Duration::from_millis(4),
-        retry_count: 7,
-        rnr_retry: 7,
-        rnr_delay: Duration::from_millis(1),
-        ack_delay: Duration::from_micros(100),
-        ack_every: 16,
-        keepalive: Duration::from_secs(1),
-        connect_timeout: Duration::from_millis(100),
-        connect_retries: 10,
-        max_qps: 16,
-        max_regions: 16,
-        ..EndpointConfig::new(mac(host))
-    }
+    EndpointConfig { mtu, ..EndpointConfig::new(mac(host)) }
 }

@@ -40,9 +40,9 @@ use crate::args::Sockets;
 pub(crate) fn bench(sockets: &Sockets, command: &BenchCommand) -> anyhow::Result<u8> {
     let eight = Sizes { size: Some(ATOMIC), sizes: None, all: false };
     let plan = match command {
-        BenchCommand::Write(a) => Plan { mode: Mode::Write, remote: &a.remote, sizes: &a.sizes, load: &a.load, inline: a.inline },
-        BenchCommand::Send(a) => Plan { mode: Mode::Sink, remote: &a.remote, sizes: &a.sizes, load: &a.load, inline: a.inline },
-        BenchCommand::Read(a) => Plan { mode: Mode::Read, remote: &a.remote, sizes: &a.sizes, load: &a.load, inline: false },
+        BenchCommand::Write(a) => Plan { inline: a.inline, ..Plan::of(Mode::Write, &a.moving) },
+        BenchCommand::Send(a) => Plan { inline: a.inline, ..Plan::of(Mode::Sink, &a.moving) },
+        BenchCommand::Read(moving) => Plan::of(Mode::Read, moving),
         BenchCommand::Atomic(a) => {
             let mode = if a.operation == AtomicName::FetchAdd { Mode::FetchAdd } else { Mode::CompareSwap };
             Plan { mode, remote: &a.remote, sizes: &eight, load: &a.load, inline: false }

@@ -25,6 +25,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod codes;
 pub mod drops;
 pub mod pool;
 pub mod rng;

@@ -56,7 +56,7 @@ impl World {
         }
         let end = &mut self.flows[flow].sides[side];
         if let (Some(qp), false) = (end.qp, end.draining) {
-            end.draining = self.hosts[end.host].endpoint.drain(self.now, end.app, qp).is_ok();
+            end.draining = self.hosts[end.host].endpoint.drain(end.app, qp).is_ok();
         }
     }
 
@@ -67,7 +67,7 @@ impl World {
             return Err(String::from("a drain that nobody asked for ended"));
         }
         // It may have failed since.
-        let _ = self.hosts[host].endpoint.resume(self.now, end.app, qp);
+        let _ = self.hosts[host].endpoint.resume(end.app, qp);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use weft_proto::transport::{
     Access, AppId, AtomicOp, BdpCap, Completion, CqId, Data, Endpoint, EndpointConfig, Event, Keys, MemId, Memory, Psn, QpCounters, QpInit,
     QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge,
 };
-use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
+use weft_proto::wire::{Body, MacAddr, Packet};
 use weft_proto::{Duration, Instant, Rng};
 
 use crate::memory::Blocks;
@@ -95,16 +95,10 @@ pub fn mac(host: usize) -> MacAddr {
 /// A configuration with short times.
 pub fn config(host: usize, recovery: Recovery) -> EndpointConfig {
     EndpointConfig {
-        mac: mac(host),
-        ethertype: EtherType::TRANSPORT,
-        priority: None,
-        mtu: 1500,
         recovery,
         bdp_cap: BdpCap::Packets(64),
-        started: 1,
         rto_low: Duration::from_micros(100),
         rto_high: Duration::from_micros(320),
-        retry_count: 7,
         rnr_retry: 3,
         rnr_delay: Duration::from_micros(640),
         ack_delay: Duration::from_micros(20),
@@ -112,8 +106,6 @@ pub fn config(host: usize, recovery: Recovery) -> EndpointConfig {
         keepalive: Duration::from_millis(100),
         connect_timeout: Duration::from_millis(1),
         connect_retries: 5,
-        max_qps: 64,
-        max_regions: 64,
         ..EndpointConfig::new(mac(host))
     }
 }

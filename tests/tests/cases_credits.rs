@@ -180,11 +180,11 @@ fn drain_after_drain_does_not_put_off_the_question_for_credit() {
     pair.receive(1, b, 1, SgList::EMPTY);
     pair.run(Duration::from_micros(10), |_| Fate::Drop);
     for _ in 0..200 {
-        pair.hosts[0].drain(pair.now, APP, a).unwrap();
+        pair.hosts[0].drain(APP, a).unwrap();
         // The peer's own traffic gives the queue pair its turn while it is drained.
         pair.post(1, b, write(9, SgList::EMPTY, 0, 0));
         pair.run(Duration::from_micros(100), |_| Fate::Pass);
-        pair.hosts[0].resume(pair.now, APP, a).unwrap();
+        pair.hosts[0].resume(APP, a).unwrap();
         pair.run(Duration::from_micros(100), |_| Fate::Pass);
     }
     assert_eq!(pair.completions[0].iter().map(|c| (c.wr_id, c.status)).collect::<Vec<_>>(), successes(2));

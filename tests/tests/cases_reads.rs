@@ -300,8 +300,7 @@ fn a_request_without_the_right_is_refused_and_touches_nothing() {
 
 /// A frame from host 1 to queue pair `a` of host 0, as its peer would build it, and one the other way.
 fn forge(pair: &Pair, qps: [QpNum; 2], to: usize, tag: u16, psn: Psn, body: Body<'_>) -> Vec<u8> {
-    let base =
-        Base { tag, timestamp: Default::default(), solicited: false, ack_request: false, fecn: false, becn: false, dst_qp: qps[to], psn };
+    let base = Base::new(tag, qps[to], psn);
     let eth = Ethernet { dst: mac(to), src: mac(1 - to), vlan: None, ethertype: EtherType::TRANSPORT };
     let mut frame = vec![0; 2048];
     let len = Packet { eth, base, body }.emit(&mut frame).expect("fits");

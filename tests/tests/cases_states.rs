@@ -24,7 +24,7 @@ fn a_drain_lets_what_has_begun_finish_under_loss_and_holds_the_rest_until_resume
         pair.post(0, a, write(0, sges(local, 0, 1 << 20), 0, remote.rkey));
         (1..3).for_each(|i| pair.post(0, a, send(i, SgList::EMPTY)));
         pair.run(Duration::from_micros(20), |_| Fate::Pass);
-        pair.hosts[0].drain(pair.now, APP, a).unwrap();
+        pair.hosts[0].drain(APP, a).unwrap();
         pair.post(0, a, send(3, SgList::EMPTY));
         let mut frames = 0;
         pair.run(Duration::from_millis(50), |seen| {
@@ -35,7 +35,7 @@ fn a_drain_lets_what_has_begun_finish_under_loss_and_holds_the_rest_until_resume
         assert!(pair.bytes(1, inbox) == pattern(1 << 20));
         assert_eq!(pair.events[0], [Event::SendQueueDrained { qp: a }]);
         assert_eq!((state(&pair, 0, a), outcomes(&pair, 1).len()), (QpState::SendQueueDrain, 0));
-        pair.hosts[0].resume(pair.now, APP, a).unwrap();
+        pair.hosts[0].resume(APP, a).unwrap();
         pair.settle();
         assert_eq!(outcomes(&pair, 0), [0, 1, 2, 3].map(|i| (i, Status::Success)), "{mode:?}");
         assert_eq!(outcomes(&pair, 1), [0, 1, 2].map(|i| (i, Status::Success)));
@@ -47,20 +47,20 @@ fn a_drain_of_an_idle_queue_is_told_at_once_and_only_a_connected_queue_is_draine
     let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
     let idle = pair.queue_pair(0);
     let host = &mut pair.hosts[0];
-    assert_eq!(host.drain(pair.now, APP, idle), Err(CommandError::WrongState));
-    assert_eq!(host.resume(pair.now, APP, a), Err(CommandError::WrongState));
-    host.drain(pair.now, APP, a).unwrap();
+    assert_eq!(host.drain(APP, idle), Err(CommandError::WrongState));
+    assert_eq!(host.resume(APP, a), Err(CommandError::WrongState));
+    host.drain(APP, a).unwrap();
     assert_eq!(host.poll_event().map(|(_, event)| event), Some(Event::SendQueueDrained { qp: a }));
-    assert_eq!(host.drain(pair.now, APP, a), Err(CommandError::WrongState));
-    host.resume(pair.now, APP, a).unwrap();
-    host.drain(pair.now, APP, a).unwrap();
+    assert_eq!(host.drain(APP, a), Err(CommandError::WrongState));
+    host.resume(APP, a).unwrap();
+    host.drain(APP, a).unwrap();
     assert_eq!(host.poll_event().map(|(_, event)| event), Some(Event::SendQueueDrained { qp: a }), "told each time");
 }
 
 #[test]
 fn a_drained_queue_with_requests_held_back_notices_a_dead_peer_and_keeps_a_living_one() {
     let (mut pair, [a, _]) = Pair::connected(Recovery::Irn);
-    pair.hosts[0].drain(pair.now, APP, a).unwrap();
+    pair.hosts[0].drain(APP, a).unwrap();
     (0..3).for_each(|i| pair.post(0, a, send(i, SgList::EMPTY)));
     pair.run(Duration::from_secs(1), |_| Fate::Pass);
     // Either side asks, whoever's interval is shorter.
@@ -96,7 +96,7 @@ fn a_request_that_cannot_be_sent_stops_sending_in_its_place_and_receiving_goes_o
         pair.run(Duration::from_millis(500), |_| Fate::Pass);
         assert_eq!(outcomes(&pair, 0)[3..], [(5, flushed), (100, good)]);
         assert_eq!(outcomes(&pair, 1), [(4, good)]);
-        pair.hosts[0].resume(pair.now, APP, a).unwrap();
+        pair.hosts[0].resume(APP, a).unwrap();
         pair.post(0, a, send(6, SgList::EMPTY));
         pair.settle();
         assert_eq!(outcomes(&pair, 0)[5..], [(6, good)]);
@@ -122,12 +122,12 @@ fn a_fault_in_a_drained_queue_waits_for_its_turn() {
     let (mut pair, [a, b]) = Pair::connected(Recovery::Irn);
     let (_, keys) = pair.region(0, &pattern(8));
     pair.receive(1, b, 9, SgList::EMPTY);
-    pair.hosts[0].drain(pair.now, APP, a).unwrap();
+    pair.hosts[0].drain(APP, a).unwrap();
     pair.post(0, a, send(1, SgList::EMPTY));
     pair.post(0, a, send(2, sges(Keys { lkey: keys.lkey ^ 1, ..keys }, 0, 8)));
     pair.settle();
     assert_eq!(outcomes(&pair, 0), []);
-    pair.hosts[0].resume(pair.now, APP, a).unwrap();
+    pair.hosts[0].resume(APP, a).unwrap();
     pair.settle();
     assert_eq!(outcomes(&pair, 0), [(1, Status::Success), (2, Status::LocalProtection)]);
 }

@@ -1,6 +1,6 @@
 //! Class of fault: closing, dying, restarting and giving memory back while frames are under way.
 
-use weft_proto::transport::{CommandError, ConnectFailure, Endpoint, EndpointConfig, Event, Recovery, Status};
+use weft_proto::transport::{CommandError, ConnectFailure, CqId, Endpoint, EndpointConfig, Event, QpInit, Recovery, Status};
 use weft_proto::wire::{Body, ConnectionKind, ConnectionMessage, Packet};
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::pair::{APP, FULL, Fate, Pair, SERVICE, config, mac, pattern, send, sges, write};
@@ -150,14 +150,7 @@ fn more_queue_pairs_than_allowed_are_refused_by_name_and_those_that_exist_work()
     let many = |host| EndpointConfig { max_qps: 1100, keepalive: Duration::from_secs(10), ..config(host, Recovery::Irn) };
     let mut pair = Pair::with(vec![many(0), many(1)], |host| Rng::from_seed(host + 1));
     let qps: Vec<_> = (0..1100).map(|_| pair.connect()).collect();
-    let init = weft_proto::transport::QpInit {
-        send_cq: weft_proto::transport::CqId(0),
-        recv_cq: weft_proto::transport::CqId(0),
-        sq_depth: 1,
-        rq_depth: 1,
-        srq: None,
-        recovery: None,
-    };
+    let init = QpInit::new(CqId(0), 1);
     assert_eq!(pair.hosts[0].create_qp(APP, init), Err(CommandError::LimitReached));
     let (_, local) = pair.region(0, &pattern(8));
     let (inbox, remote) = pair.region(1, &[0; 8 * 1100]);
@@ -254,14 +247,7 @@ fn a_sign_of_life_takes_no_place_in_the_queue_of_the_application() {
     // The other side would ask only after the test.
     let patient = EndpointConfig { keepalive: Duration::from_secs(60), peer_timeout: Duration::from_secs(300), ..config(1, Recovery::Irn) };
     let mut pair: Pair = Pair::with(vec![config(0, Recovery::Irn), patient], |host| Rng::from_seed(host + 1));
-    let init = weft_proto::transport::QpInit {
-        send_cq: weft_proto::transport::CqId(0),
-        recv_cq: weft_proto::transport::CqId(0),
-        sq_depth: 1,
-        rq_depth: 1,
-        srq: None,
-        recovery: None,
-    };
+    let init = QpInit::new(CqId(0), 1);
     let a = pair.hosts[0].create_qp(APP, init).unwrap();
     pair.hosts[0].connect(pair.now, APP, a, mac(1), SERVICE, b"").unwrap();
     pair.run(Duration::from_micros(20), PASS);

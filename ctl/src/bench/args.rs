@@ -17,7 +17,7 @@ pub(crate) enum BenchCommand {
     /// Send messages that the other host receives and throws away
     Send(Sending),
     /// Read the other host's memory
-    Read(Reading),
+    Read(Moving),
     /// Change eight bytes of the other host's memory
     Atomic(Atomic),
     /// One request at a time: what it takes
@@ -114,27 +114,24 @@ pub(crate) struct Load {
     pub(crate) histogram: bool,
 }
 
+/// What all that moves bytes needs to know.
 #[derive(Debug, Args)]
-pub(crate) struct Sending {
+pub(crate) struct Moving {
     #[command(flatten)]
     pub(crate) remote: Remote,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
     #[command(flatten)]
     pub(crate) load: Load,
-    /// Put the bytes into the request itself instead of registered memory; up to 64
-    #[arg(long)]
-    pub(crate) inline: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Reading {
+pub(crate) struct Sending {
     #[command(flatten)]
-    pub(crate) remote: Remote,
-    #[command(flatten)]
-    pub(crate) sizes: Sizes,
-    #[command(flatten)]
-    pub(crate) load: Load,
+    pub(crate) moving: Moving,
+    /// Put the bytes into the request itself instead of registered memory; up to 64
+    #[arg(long)]
+    pub(crate) inline: bool,
 }
 
 #[derive(Debug, Args)]

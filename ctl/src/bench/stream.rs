@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_verbs::{Context, Recovery};
 
-use super::args::{Load, Remote, Sizes};
+use super::args::{Load, Moving, Remote, Sizes};
 use super::client;
 use super::cpu;
 use super::flow::{Limits, Measured};
@@ -34,7 +34,12 @@ pub(super) struct Plan<'a> {
     pub(super) inline: bool,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// What the command line says, without inline data.
+    pub(super) const fn of(mode: Mode, moving: &'a Moving) -> Self {
+        Self { mode, remote: &moving.remote, sizes: &moving.sizes, load: &moving.load, inline: false }
+    }
+
     fn hello(&self, size: u32) -> Hello {
         Hello::new(self.mode, size, self.load.depth).on(self.load.qps).and_back(self.load.both.then_some(0))
     }

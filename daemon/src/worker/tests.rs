@@ -186,15 +186,21 @@ fn the_queue_of_the_transport_is_shown_as_it_is_now() {
     }
 }
 
-#[test]
-fn a_rate_is_kept_and_its_next_departure_is_a_deadline() {
+/// So many frames of 976 bytes on their way to a port of this rate, after one breath.
+fn behind_a_slow_port(bits_per_second: u64, frames: usize) -> (Plane, Vec<Station>) {
     let mut slow = settings("b");
-    slow.rate = BitRate::new(8_000_000);
+    slow.rate = BitRate::new(bits_per_second);
     let (mut plane, mut stations) = switch(&[settings("a"), slow], 64, 64);
-    for _ in 0..3 {
+    for _ in 0..frames {
         stations[0].send(1, 2, 976);
     }
     plane.breathe(at(0));
+    (plane, stations)
+}
+
+#[test]
+fn a_rate_is_kept_and_its_next_departure_is_a_deadline() {
+    let (mut plane, mut stations) = behind_a_slow_port(8_000_000, 3);
     assert_eq!(stations[1].receive(), 1);
     // 976 bytes and 24 around them at a byte per microsecond.
     assert_eq!(plane.poll_timeout(at(0)), Some(at(1000)));
@@ -206,13 +212,7 @@ fn a_rate_is_kept_and_its_next_departure_is_a_deadline() {
 
 #[test]
 fn a_changed_rate_applies_to_the_frames_that_wait() {
-    let mut slow = settings("b");
-    slow.rate = BitRate::new(8_000);
-    let (mut plane, mut stations) = switch(&[settings("a"), slow], 64, 64);
-    for _ in 0..3 {
-        stations[0].send(1, 2, 976);
-    }
-    plane.breathe(at(0));
+    let (mut plane, mut stations) = behind_a_slow_port(8_000, 3);
     assert_eq!(stations[1].receive(), 1);
     plane.reconfigure_port(at(1), 1, &settings("b"));
     plane.breathe(at(1));
@@ -221,13 +221,7 @@ fn a_changed_rate_applies_to_the_frames_that_wait() {
 
 #[test]
 fn stopping_waits_for_queues_until_its_deadline_and_counts_what_is_left() {
-    let mut slow = settings("b");
-    slow.rate = BitRate::new(8_000_000);
-    let (mut plane, mut stations) = switch(&[settings("a"), slow], 64, 64);
-    for _ in 0..3 {
-        stations[0].send(1, 2, 976);
-    }
-    plane.breathe(at(0));
+    let (mut plane, _stations) = behind_a_slow_port(8_000_000, 3);
     plane.stop(at(1500));
     assert!(!plane.is_stopped(at(1)));
     plane.breathe(at(1000));

@@ -137,16 +137,7 @@ impl Link {
 
     /// The fields of a packet with this number.
     pub(super) const fn base(&self, now: Instant, psn: Psn) -> Base {
-        Base {
-            tag: self.agreement.peer_tag,
-            timestamp: Timestamp::of(now),
-            solicited: false,
-            ack_request: false,
-            fecn: false,
-            becn: false,
-            dst_qp: self.agreement.peer_qp,
-            psn,
-        }
+        Base { timestamp: Timestamp::of(now), ..Base::new(self.agreement.peer_tag, self.agreement.peer_qp, psn) }
     }
 
     // ---- events
@@ -186,34 +177,40 @@ impl Link {
     /// An acknowledgement of requests arrived.
     pub(super) fn on_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
         self.last_heard = now;
-        let before = self.outstanding();
-        let feedback = feedback_of(now, cumulative, ack);
-        let acked = self.requester.sender.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
-        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
-        self.heed(now, before, ack);
-        Ok(acked)
+        self.take_ack(now, cumulative, ack, |link, feedback| link.requester.sender.on_ack(now, feedback).ok())
     }
 
     /// An acknowledgement of responses arrived.
     pub(super) fn on_read_ack(&mut self, now: Instant, cumulative: Psn, ack: &Ack) -> Result<Acked, DropReason> {
-        let before = self.outstanding();
-        let responses = self.responder.responses.as_mut().ok_or(DropReason::BadAcknowledgement)?;
-        let feedback = feedback_of(now, cumulative, ack);
-        let acked = responses.on_ack(now, feedback).map_err(|_| DropReason::BadAcknowledgement)?;
-        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
+        let acked = self.take_ack(now, cumulative, ack, |link, feedback| link.responder.responses.as_mut()?.on_ack(now, feedback).ok())?;
         self.last_heard = now;
-        self.heed(now, before, ack);
+        Ok(acked)
+    }
+
+    /// Hands an acknowledgement to the stream that it is for, which `take` knows, and what it says of the path to the others.
+    fn take_ack(
+        &mut self,
+        now: Instant,
+        cumulative: Psn,
+        ack: &Ack,
+        take: impl FnOnce(&mut Self, Feedback<'_>) -> Option<Acked>,
+    ) -> Result<Acked, DropReason> {
+        let before = self.outstanding();
+        let feedback = feedback_of(now, cumulative, ack);
+        let acked = take(self, feedback).ok_or(DropReason::BadAcknowledgement)?;
+        feedback.rtt.into_iter().for_each(|rtt| self.round_trips.record(rtt));
+        self.heed(now, before, ack.echo.marked, feedback.rtt);
         Ok(acked)
     }
 
     /// Tells congestion control of an acknowledgement, before which `before` packets were outstanding.
-    fn heed(&mut self, now: Instant, before: u32, ack: &Ack) {
+    fn heed(&mut self, now: Instant, before: u32, marked: u16, rtt: Option<Duration>) {
         let (requests, responses) = (Some(self.requester.sender.unacknowledged()), self.responses_sender().map(Sender::unacknowledged));
         for (known, oldest) in self.known_losses.iter_mut().zip([requests, responses]) {
             known.take_if(|end| oldest.is_none_or(|oldest| !oldest.is_before(*end)));
         }
         let outstanding = self.outstanding();
-        self.gate.on_ack(now, before.saturating_sub(outstanding), outstanding, ack.echo.marked, ack.echo.round_trip(now));
+        self.gate.on_ack(now, before.saturating_sub(outstanding), outstanding, marked, rtt);
     }
 
     /// The receiver had no room for a request: what is in flight comes again, which says nothing about the path.

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use crate::drops::DropReason;
 use crate::time::{Duration, Instant, earliest};
 use crate::transport::counters::QpCounters;
-use crate::transport::irn::{Pick, Timeout};
+use crate::transport::irn::Timeout;
 use crate::transport::link::{Agreement, Link, answer_body};
 use crate::transport::peers::PeerPlace;
 use crate::transport::reads::{Answered, ReadTarget};
@@ -506,7 +506,7 @@ impl QueuePair {
             }
             return None;
         };
-        let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
+        let base = Base { solicited: plan.solicited, ack_request: plan.ack_request, ..link.base(now, plan.pick.psn()) };
         Some(Outgoing::Request(base, plan))
     }
 
@@ -514,7 +514,7 @@ impl QueuePair {
         let link = self.link.as_mut()?;
         let outstanding = link.outstanding();
         let plan = link.responder.responses.as_mut()?.plan(now, &mut link.gate, outstanding)?;
-        let base = Base { ack_request: plan.ack_request, ..link.base(now, number_of(plan.pick)) };
+        let base = Base { ack_request: plan.ack_request, ..link.base(now, plan.pick.psn()) };
         Some(Outgoing::Response(base, plan))
     }
 
@@ -568,12 +568,6 @@ impl QueuePair {
     /// True if the two halves exist, so that there may be something to send.
     pub(super) const fn is_connected(&self) -> bool {
         self.link.is_some()
-    }
-}
-
-const fn number_of(pick: Pick) -> Psn {
-    match pick {
-        Pick::New(psn) | Pick::Again { psn, .. } => psn,
     }
 }
 

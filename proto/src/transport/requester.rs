@@ -287,7 +287,7 @@ impl Requester {
             return None;
         }
         let packets = slot.request_packets(self.payload);
-        let recv_sn = if matches!(pick, Pick::New(_)) && index == 0 { self.recv_sn } else { slot.recv_sn };
+        let recv_sn = self.recv_sn_of(slot);
         let offset = index * self.payload;
         let last = index + 1 == packets;
         let closing = self.sender.in_flight() + 1 >= self.sender.cap() || gate.closes(outstanding);
@@ -336,15 +336,19 @@ impl Requester {
             self.credits.rest();
             return true;
         }
-        let recv_sn = if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn };
-        let wait = self.credit_wait();
+        let (recv_sn, wait) = (self.recv_sn_of(slot), self.credit_wait());
         self.credits.admits(now, recv_sn, self.sender.in_flight() > 0, wait)
     }
 
     /// True if the next message takes a receive that the peer is not known to have.
     pub(super) fn waits_for_credit(&self, queue: &SendQueue) -> bool {
         let slot = queue.slot(queue.cursor);
-        slot.consumes_receive() && !self.credits.covers(if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn })
+        slot.consumes_receive() && !self.credits.covers(self.recv_sn_of(slot))
+    }
+
+    /// The receive that a message takes: its own once it has begun, else the next one.
+    const fn recv_sn_of(&self, slot: &SendSlot) -> u32 {
+        if slot.packets_sent == 0 { self.recv_sn } else { slot.recv_sn }
     }
 
     /// How long to wait for credit before asking.

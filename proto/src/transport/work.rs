@@ -1,5 +1,6 @@
 //! Work requests and completions: what an application asks for and what it is told.
 
+use crate::codes::codes;
 use crate::transport::QpNum;
 
 /// Scatter/gather entries in one work request.
@@ -210,56 +211,37 @@ pub struct RecvWork {
     pub local: SgList,
 }
 
-/// How a work request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Status {
-    /// Done.
-    Success = 0,
-    /// The message is longer than the posted receive, or than a message may be.
-    LocalLength = 1,
-    /// A local key, range or right was wrong.
-    LocalProtection = 2,
-    /// Flushed: the queue pair failed or was closed before this request was done.
-    Flushed = 3,
-    /// The peer refused the access: key, range or right.
-    RemoteAccess = 4,
-    /// The peer found the request malformed, or longer than its receive.
-    RemoteInvalidRequest = 5,
-    /// The peer could not complete the request.
-    RemoteOperational = 6,
-    /// The peer did not answer within the retries.
-    RetryExceeded = 7,
-    /// The peer had no receive posted within the retries.
-    RnrRetryExceeded = 8,
-    /// The peer's node restarted: the connection is gone.
-    PeerRestarted = 9,
-    /// The peer asked for memory of ours that its key does not open.
-    PeerAccess = 10,
-    /// The peer's answer made no sense.
-    BadResponse = 11,
+codes! {
+    /// How a work request ended.
+    pub enum Status {
+        /// Done.
+        Success = 0,
+        /// The message is longer than the posted receive, or than a message may be.
+        LocalLength = 1,
+        /// A local key, range or right was wrong.
+        LocalProtection = 2,
+        /// Flushed: the queue pair failed or was closed before this request was done.
+        Flushed = 3,
+        /// The peer refused the access: key, range or right.
+        RemoteAccess = 4,
+        /// The peer found the request malformed, or longer than its receive.
+        RemoteInvalidRequest = 5,
+        /// The peer could not complete the request.
+        RemoteOperational = 6,
+        /// The peer did not answer within the retries.
+        RetryExceeded = 7,
+        /// The peer had no receive posted within the retries.
+        RnrRetryExceeded = 8,
+        /// The peer's node restarted: the connection is gone.
+        PeerRestarted = 9,
+        /// The peer asked for memory of ours that its key does not open.
+        PeerAccess = 10,
+        /// The peer's answer made no sense.
+        BadResponse = 11,
+    }
 }
 
 impl Status {
-    /// The status with this number.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::Success,
-            1 => Self::LocalLength,
-            2 => Self::LocalProtection,
-            3 => Self::Flushed,
-            4 => Self::RemoteAccess,
-            5 => Self::RemoteInvalidRequest,
-            6 => Self::RemoteOperational,
-            7 => Self::RetryExceeded,
-            8 => Self::RnrRetryExceeded,
-            9 => Self::PeerRestarted,
-            10 => Self::PeerAccess,
-            11 => Self::BadResponse,
-            _ => return None,
-        })
-    }
-
     /// What happened, for people.
     pub const fn description(self) -> &'static str {
         match self {
@@ -279,39 +261,23 @@ impl Status {
     }
 }
 
-/// Which kind of work a completion ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CompletionOp {
-    /// A SEND of ours was delivered.
-    Send = 0,
-    /// A WRITE of ours was placed.
-    Write = 1,
-    /// A message arrived in a posted receive.
-    Recv = 2,
-    /// A WRITE with immediate arrived and consumed a posted receive.
-    RecvWriteImm = 3,
-    /// A READ of ours arrived.
-    Read = 4,
-    /// An atomic of ours was done.
-    Atomic = 5,
-    /// A local key is void.
-    LocalInvalidate = 6,
-}
-
-impl CompletionOp {
-    /// The operation with this number.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::Send,
-            1 => Self::Write,
-            2 => Self::Recv,
-            3 => Self::RecvWriteImm,
-            4 => Self::Read,
-            5 => Self::Atomic,
-            6 => Self::LocalInvalidate,
-            _ => return None,
-        })
+codes! {
+    /// Which kind of work a completion ends.
+    pub enum CompletionOp {
+        /// A SEND of ours was delivered.
+        Send = 0,
+        /// A WRITE of ours was placed.
+        Write = 1,
+        /// A message arrived in a posted receive.
+        Recv = 2,
+        /// A WRITE with immediate arrived and consumed a posted receive.
+        RecvWriteImm = 3,
+        /// A READ of ours arrived.
+        Read = 4,
+        /// An atomic of ours was done.
+        Atomic = 5,
+        /// A local key is void.
+        LocalInvalidate = 6,
     }
 }
 

@@ -20,6 +20,7 @@ use core::mem::size_of;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::codes::codes;
 use crate::drops::DropReason;
 use crate::transport::{Psn, QpNum};
 
@@ -55,67 +56,39 @@ const _: () = assert!(size_of::<View>() == 44);
 /// Bytes of a connection message without private data.
 pub const CONNECTION_LEN: usize = size_of::<View>();
 
-/// The step in the life of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ConnectionKind {
-    /// Let us connect.
-    Request = 1,
-    /// Agreed.
-    Reply = 2,
-    /// Agreed as well: the connection stands.
-    ReadyToUse = 3,
-    /// No.
-    Reject = 4,
-    /// Let us end it.
-    DisconnectRequest = 5,
-    /// It is ended.
-    DisconnectReply = 6,
-}
-
-impl ConnectionKind {
-    const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Request,
-            2 => Self::Reply,
-            3 => Self::ReadyToUse,
-            4 => Self::Reject,
-            5 => Self::DisconnectRequest,
-            6 => Self::DisconnectReply,
-            _ => return None,
-        })
+codes! {
+    /// The step in the life of a connection.
+    pub enum ConnectionKind {
+        /// Let us connect.
+        Request = 1,
+        /// Agreed.
+        Reply = 2,
+        /// Agreed as well: the connection stands.
+        ReadyToUse = 3,
+        /// No.
+        Reject = 4,
+        /// Let us end it.
+        DisconnectRequest = 5,
+        /// It is ended.
+        DisconnectReply = 6,
     }
 }
 
-/// Why a request is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Refusal {
-    /// Nothing is refused.
-    None = 0,
-    /// The application said no.
-    Application = 1,
-    /// Nobody listens on the service.
-    NoListener = 2,
-    /// No room for another connection.
-    NoResources = 3,
-    /// Another version of the connection protocol.
-    Version = 4,
-    /// The connection that the message speaks of does not exist here.
-    UnknownConnection = 5,
-}
-
-impl Refusal {
-    const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::None,
-            1 => Self::Application,
-            2 => Self::NoListener,
-            3 => Self::NoResources,
-            4 => Self::Version,
-            5 => Self::UnknownConnection,
-            _ => return None,
-        })
+codes! {
+    /// Why a request is rejected.
+    pub enum Refusal {
+        /// Nothing is refused.
+        None = 0,
+        /// The application said no.
+        Application = 1,
+        /// Nobody listens on the service.
+        NoListener = 2,
+        /// No room for another connection.
+        NoResources = 3,
+        /// Another version of the connection protocol.
+        Version = 4,
+        /// The connection that the message speaks of does not exist here.
+        UnknownConnection = 5,
     }
 }
 

@@ -8,6 +8,7 @@ use core::mem::size_of;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::codes::codes;
 use crate::drops::DropReason;
 
 /// "WF": tells our frames from other users of the experimental EtherType.
@@ -298,18 +299,18 @@ const fn position_code(position: Position, imm: bool) -> u8 {
     }
 }
 
-/// Why a responder refuses (AETH NAK codes, InfiniBand vol. 1, table 44).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum NakCode {
-    /// A packet is missing before the one that triggered this.
-    SequenceError = 0,
-    /// Malformed, or longer than the posted receive.
-    InvalidRequest = 1,
-    /// Key, range or right.
-    RemoteAccess = 2,
-    /// The responder could not do it.
-    RemoteOperational = 3,
+codes! {
+    /// Why a responder refuses (AETH NAK codes, InfiniBand vol. 1, table 44).
+    pub enum NakCode {
+        /// A packet is missing before the one that triggered this.
+        SequenceError = 0,
+        /// Malformed, or longer than the posted receive.
+        InvalidRequest = 1,
+        /// Key, range or right.
+        RemoteAccess = 2,
+        /// The responder could not do it.
+        RemoteOperational = 3,
+    }
 }
 
 /// Receives that a code of end-to-end credits stands for (InfiniBand vol. 1, table 46).
@@ -358,10 +359,10 @@ impl AckKind {
         match (syndrome >> 5, syndrome & 0x1f) {
             (0b000, code) => Ok(Self::Ack(Credits(code))),
             (0b001, code) => Ok(Self::ReceiverNotReady(code)),
-            (0b011, 0) => Ok(Self::Nak(NakCode::SequenceError)),
-            (0b011, 1) => Ok(Self::Nak(NakCode::InvalidRequest)),
-            (0b011, 2) => Ok(Self::Nak(NakCode::RemoteAccess)),
-            (0b011, 3) => Ok(Self::Nak(NakCode::RemoteOperational)),
+            (0b011, code) => match NakCode::from_code(code) {
+                Some(code) => Ok(Self::Nak(code)),
+                None => Err(DropReason::BadField),
+            },
             _ => Err(DropReason::BadField),
         }
     }

@@ -61,6 +61,14 @@ pub struct Base {
     pub psn: Psn,
 }
 
+impl Base {
+    /// The fields of a packet with nothing special about it and no clock in it.
+    pub const fn new(tag: u16, dst_qp: QpNum, psn: Psn) -> Self {
+        let timestamp = Timestamp::from_ticks(0);
+        Self { tag, timestamp, solicited: false, ack_request: false, fecn: false, becn: false, dst_qp, psn }
+    }
+}
+
 /// Which packets behind the first missing one have arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sack {

@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn one_flipped_bit_is_noticed_unless_a_switch_may_flip_it(payload: [u8; 40], bit in 0usize..(14 + 12 + 12 + 16 + 40 + 4) * 8) {
         let body = Body::Write { position: Position::Only, va: 1, rkey: 2, length: 40, imm: None, payload: &payload };
-        let base = Base { tag: 9, timestamp: Timestamp::default(), solicited: false, ack_request: true, fecn: false, becn: false, dst_qp: QpNum(7), psn: Psn::new(5) };
+        let base = Base { ack_request: true, ..Base::new(9, QpNum(7), Psn::new(5)) };
         let mut frame = [0; 200];
         let len = Packet { eth: eth(false), base, body }.emit(&mut frame).expect("fits");
         frame[bit / 8] ^= 1 << (bit % 8);
@@ -142,16 +142,7 @@ proptest! {
 #[test]
 fn each_malformation_has_its_own_reason() {
     let body = Body::Ack(Ack { kind: AckKind::Ack(Credits::UNLIMITED), msn: 1, echo: Echo::default(), sack: None });
-    let base = Base {
-        tag: 9,
-        timestamp: Timestamp::default(),
-        solicited: false,
-        ack_request: false,
-        fecn: false,
-        becn: false,
-        dst_qp: QpNum(7),
-        psn: Psn::new(5),
-    };
+    let base = Base::new(9, QpNum(7), Psn::new(5));
     let mut good = [0; 60];
     Packet { eth: eth(false), base, body }.emit(&mut good).expect("fits");
     let parse = |at: usize, value: u8| {

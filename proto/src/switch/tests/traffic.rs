@@ -1,7 +1,6 @@
 //! Shares, rates and classes under load.
 
 use super::*;
-use crate::time::Timestamp;
 use crate::transport::{Psn, QpNum};
 use crate::wire::headers::Position;
 use crate::wire::packet::{Base, Body, Packet, Tail};
@@ -162,16 +161,7 @@ fn the_two_directions_of_a_link_fail_independently() {
 fn transport_frame(bench: &mut Bench) -> FrameRef {
     let frame = bench.pool.alloc().unwrap();
     let eth = Ethernet { ethertype: EtherType::TRANSPORT, ..header(station(10), station(2)) };
-    let base = Base {
-        tag: 0,
-        timestamp: Timestamp::default(),
-        solicited: false,
-        ack_request: false,
-        fecn: false,
-        becn: false,
-        dst_qp: QpNum(5),
-        psn: Psn::default(),
-    };
+    let base = Base::new(0, QpNum(5), Psn::default());
     let body = Body::Send { position: Position::Middle, recv_sn: 0, offset: 0, tail: Tail::None, payload: &[0; 950] };
     let len = Packet { eth, base, body }.emit(bench.pool.room_mut(&frame)).unwrap();
     assert_eq!(len, 1000);

@@ -286,13 +286,18 @@ impl Endpoint {
 
     /// Something changed for a queue pair: its deadline is set anew, and it gets its turn to send.
     fn touch(&mut self, slot: usize) {
-        self.settle(slot);
-        let Some(entry) = self.slots.get_mut(slot) else { return };
-        let deadline = entry.qp.as_ref().and_then(|qp| qp.deadline(&self.config));
-        self.timers.set(slot, deadline);
+        self.rearm(slot);
+        let entry = &mut self.slots[slot];
         if entry.qp.as_ref().is_some_and(|qp| qp.is_connected()) && !core::mem::replace(&mut entry.ready, true) {
             self.ready.push_back(slot);
         }
+    }
+
+    /// Only the deadline counts. What needed no packet may have given its turn to a request at fault.
+    fn rearm(&mut self, slot: usize) {
+        self.settle(slot);
+        let deadline = self.slots[slot].qp.as_ref().and_then(|qp| qp.deadline(&self.config));
+        self.timers.set(slot, deadline);
     }
 
     fn touch_connection(&mut self, index: usize) {

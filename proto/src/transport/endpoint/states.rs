@@ -1,6 +1,5 @@
 //! Draining the send queue of a queue pair, and setting it going again.
 
-use crate::time::Instant;
 use crate::transport::endpoint::Endpoint;
 use crate::transport::{AppId, CommandError, QpNum, QpState};
 
@@ -10,7 +9,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`CommandError::NoSuchQp`], [`CommandError::WrongState`] if it is not ready to send.
-    pub fn drain(&mut self, _now: Instant, owner: AppId, number: QpNum) -> Result<(), CommandError> {
+    pub fn drain(&mut self, owner: AppId, number: QpNum) -> Result<(), CommandError> {
         self.change_state(owner, number, QpState::SendQueueDrain)
     }
 
@@ -18,7 +17,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`CommandError::NoSuchQp`], [`CommandError::WrongState`] if the send queue was neither drained nor failed.
-    pub fn resume(&mut self, _now: Instant, owner: AppId, number: QpNum) -> Result<(), CommandError> {
+    pub fn resume(&mut self, owner: AppId, number: QpNum) -> Result<(), CommandError> {
         let slot = self.owned_slot(owner, number).ok_or(CommandError::NoSuchQp)?;
         let stopped = |state| matches!(state, QpState::SendQueueDrain | QpState::SendQueueError);
         if !self.slots[slot].qp.as_ref().is_some_and(|qp| stopped(qp.state())) {

@@ -2,7 +2,6 @@
 mod observe;
 
 use super::*;
-use crate::time::Timestamp;
 use crate::transport::*;
 use crate::wire::EtherType;
 use crate::wire::Tail;
@@ -39,16 +38,10 @@ fn mac(host: usize) -> MacAddr {
 
 fn config(host: usize, recovery: Recovery) -> EndpointConfig {
     EndpointConfig {
-        mac: mac(host),
-        ethertype: EtherType::TRANSPORT,
-        priority: None,
-        mtu: 1500,
         recovery,
         bdp_cap: BdpCap::Packets(64),
-        started: 1,
         rto_low: Duration::from_micros(100),
         rto_high: Duration::from_micros(320),
-        retry_count: 7,
         rnr_retry: 3,
         rnr_delay: Duration::from_micros(640),
         ack_delay: Duration::from_micros(20),
@@ -56,8 +49,6 @@ fn config(host: usize, recovery: Recovery) -> EndpointConfig {
         keepalive: Duration::from_millis(100),
         connect_timeout: Duration::from_millis(1),
         connect_retries: 5,
-        max_qps: 64,
-        max_regions: 64,
         ..EndpointConfig::new(mac(host))
     }
 }
@@ -502,16 +493,7 @@ fn request(ethertype: EtherType, started: u64, local_id: u32) -> Vec<u8> {
         responder_resources: 0,
         private: &[],
     };
-    let base = Base {
-        tag: 0,
-        timestamp: Timestamp::default(),
-        solicited: false,
-        ack_request: false,
-        fecn: false,
-        becn: false,
-        dst_qp: CONNECTION_QP,
-        psn: Psn::new(0),
-    };
+    let base = Base::new(0, CONNECTION_QP, Psn::new(0));
     let eth = Ethernet { dst: mac(1), src: mac(0), vlan: None, ethertype };
     let mut out = [0; 300];
     let len = Packet { eth, base, body: Body::Connection(message) }.emit(&mut out).unwrap();
@@ -559,16 +541,7 @@ fn a_message_for_another_than_the_next_receive_is_refused() {
         pair.hosts[1].post_recv(APP, b, RecvWork { wr_id, local: sges(recv, wr_id * 10, 10) }).unwrap();
     }
     let link = pair.hosts[1].slots[slot_of(b)].qp.as_ref().unwrap().link().unwrap().agreement;
-    let base = Base {
-        tag: link.tag,
-        timestamp: Timestamp::default(),
-        solicited: false,
-        ack_request: true,
-        fecn: false,
-        becn: false,
-        dst_qp: b,
-        psn: link.peer_psn,
-    };
+    let base = Base { ack_request: true, ..Base::new(link.tag, b, link.peer_psn) };
     let eth = Ethernet { dst: mac(1), src: mac(0), vlan: None, ethertype: EtherType::TRANSPORT };
     let body = Body::Send { position: Position::Only, recv_sn: 1, offset: 0, tail: Tail::None, payload: b"x" };
     let mut frame = [0; 100];

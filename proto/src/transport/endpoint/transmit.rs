@@ -1,6 +1,6 @@
 //! What the endpoint sends: connection messages first, then queue pairs in turn, each its answers before its requests.
 
-use crate::time::{Instant, Timestamp};
+use crate::time::Instant;
 use crate::transport::endpoint::{Endpoint, Transmit};
 use crate::transport::irn::Pick;
 use crate::transport::qp::{Failure, Outgoing};
@@ -58,13 +58,6 @@ impl Endpoint {
         }
         self.turn = 0;
         self.touch(slot);
-    }
-
-    /// Nothing more to send: only the deadline counts. What needed no packet may have given its turn to a request at fault.
-    fn rearm(&mut self, slot: usize) {
-        self.settle(slot);
-        let deadline = self.slots[slot].qp.as_ref().and_then(|qp| qp.deadline(&self.config));
-        self.timers.set(slot, deadline);
     }
 
     fn poll_queue_pair(&mut self, now: Instant, slot: usize, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
@@ -181,16 +174,7 @@ fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, body: &Body<'_>) -> 
 }
 
 fn emit_connection(config: &EndpointConfig, turn: u32, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
-    let base = Base {
-        tag: 0,
-        timestamp: Timestamp::default(),
-        solicited: false,
-        ack_request: false,
-        fecn: false,
-        becn: false,
-        dst_qp: CONNECTION_QP,
-        psn: Psn::default(),
-    };
+    let base = Base::new(0, CONNECTION_QP, Psn::default());
     let eth = ethernet(config, peer, turn);
     let len = emit_with(out, &eth, &base, &Body::Connection(*message), 0, |_| Ok::<(), AccessRefused>(()))?.ok()?;
     Some(Transmit { len, dst: peer })

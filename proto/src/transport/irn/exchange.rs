@@ -85,6 +85,15 @@ pub enum Pick {
     },
 }
 
+impl Pick {
+    /// The packet's number.
+    pub const fn psn(self) -> Psn {
+        match self {
+            Self::New(psn) | Self::Again { psn, .. } => psn,
+        }
+    }
+}
+
 /// What the passing of time means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
