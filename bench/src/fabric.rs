@@ -105,7 +105,7 @@ impl Outcome {
 
     /// Packets sent again.
     pub const fn retransmissions(&self) -> u64 {
-        self.counters.retransmitted_fast + self.counters.retransmitted_timeout
+        self.counters.retransmitted()
     }
 }
 

@@ -200,6 +200,6 @@ impl Outcome {
 
     /// Packets sent again.
     pub const fn again(&self) -> u64 {
-        self.sender.retransmitted_fast + self.sender.retransmitted_timeout + self.sender.retransmitted_probe
+        self.sender.retransmitted()
     }
 }

@@ -1,8 +1,7 @@
 //! Two endpoints and an endless WRITE between them, batch by batch, each stage measured by itself.
 
 use weft_proto::transport::{
-    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, SendOp,
-    SendWork, SgList, Sge,
+    Access, AppId, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpInit, QpNum, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{MacAddr, packet::Packet};
 use weft_proto::{Duration, Instant, Rng};

@@ -10,5 +10,5 @@ use crate::admin::Admin;
 /// Packets of the queue pair `num` sent again so far; `None` if the daemon does not tell this user.
 pub(crate) fn of(socket: &Path, num: QpNum) -> Option<u64> {
     let counters = Admin::connect(socket).ok()?.request::<QpInfo>(Request::Qp { qp: num.0 }).ok()?.counters;
-    Some(counters.retransmitted_fast + counters.retransmitted_timeout)
+    Some(counters.retransmitted())
 }

@@ -32,7 +32,7 @@ impl World {
         self.run_phases().map_err(|broken| format!("at {:?}: {broken}", self.now))?;
         for host in &self.hosts {
             let counters = host.endpoint.counters();
-            self.summary.retransmissions += counters.retransmitted_fast + counters.retransmitted_timeout;
+            self.summary.retransmissions += counters.retransmitted();
         }
         Ok(self.summary)
     }

@@ -139,7 +139,7 @@ fn transfer(paths: &[u16]) -> (Duration, QpCounters, [u64; 2]) {
 fn a_queue_pair_over_two_cables_of_different_length_carries_nearly_twice_as_much_and_takes_the_disorder_for_no_loss() {
     let (one, ..) = transfer(&IDS[..1]);
     let (two, counters, carried) = transfer(&IDS);
-    let again = counters.retransmitted_fast + counters.retransmitted_timeout;
+    let again = counters.retransmitted();
     println!("one path {one}, two paths {two}, {again} of {} packets sent again, frames per cable {carried:?}", counters.packets_sent);
     assert!(one.as_nanos() * 10 >= two.as_nanos() * 17, "one path takes {one}, two take {two}");
     assert!(again * 100 < counters.packets_sent, "{again} of {} sent again", counters.packets_sent);

@@ -227,6 +227,8 @@ pub struct QpCounters {
     pub retransmitted_fast: u64,
     /// Sent again after a time-out.
     pub retransmitted_timeout: u64,
+    /// Sent again to ask about a silent peer's last packets.
+    pub retransmitted_probe: u64,
     /// Received again.
     pub duplicates: u64,
     /// Received before an earlier one.
@@ -245,6 +247,13 @@ pub struct QpCounters {
     pub rnr_received: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
+}
+
+impl QpCounters {
+    /// Sent again, for whatever cause.
+    pub const fn retransmitted(&self) -> u64 {
+        self.retransmitted_fast + self.retransmitted_timeout + self.retransmitted_probe
+    }
 }
 
 /// The last events of a queue pair.

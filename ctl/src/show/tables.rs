@@ -163,7 +163,7 @@ pub(super) fn queue_pairs(queue_pairs: &[QpInfo]) -> Table {
             or_none(qp.srtt_us.map(|rtt| format!("{rtt} us"))),
             text::bytes(qp.counters.sent_bytes),
             text::bytes(qp.counters.received_bytes),
-            (qp.counters.retransmitted_fast + qp.counters.retransmitted_timeout).to_string(),
+            qp.counters.retransmitted().to_string(),
             qp.counters.timeouts.to_string(),
         ]);
     }

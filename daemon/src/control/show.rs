@@ -113,12 +113,13 @@ fn add_impaired(sum: &mut ImpairCounters, port: ImpairCounters) {
 /// The transport's counters in the protocol's words.
 pub(super) const fn queue_pair_counters(counters: &transport::QpCounters) -> QpCounters {
     QpCounters {
-        sent: counters.packets_sent + counters.retransmitted_fast + counters.retransmitted_timeout + counters.retransmitted_probe,
+        sent: counters.packets_sent + counters.retransmitted(),
         received: counters.packets_received,
         sent_bytes: counters.bytes_sent,
         received_bytes: counters.bytes_received,
         retransmitted_fast: counters.retransmitted_fast,
         retransmitted_timeout: counters.retransmitted_timeout,
+        retransmitted_probe: counters.retransmitted_probe,
         duplicates: counters.duplicates_received,
         out_of_order: counters.early_received,
         acks_sent: counters.acks_sent,
@@ -134,4 +135,22 @@ pub(super) const fn queue_pair_counters(counters: &transport::QpCounters) -> QpC
 /// The names of hosts.
 pub(super) fn hosts(hosts: &BTreeMap<String, MacAddr>, offset: u64) -> Page<HostInfo> {
     Page::of(hosts.iter().map(|(name, mac)| HostInfo { name: name.clone(), mac: mac.to_string() }), offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_beyond_the_first_time_was_sent_again_for_one_of_the_causes_told() {
+        let counted = transport::QpCounters {
+            packets_sent: 100,
+            retransmitted_fast: 1,
+            retransmitted_timeout: 2,
+            retransmitted_probe: 4,
+            ..transport::QpCounters::default()
+        };
+        let told = queue_pair_counters(&counted);
+        assert_eq!((told.retransmitted(), told.sent - told.retransmitted()), (7, 100));
+    }
 }

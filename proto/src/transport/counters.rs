@@ -87,6 +87,11 @@ counters! {
 }
 
 impl QpCounters {
+    /// Packets sent again, for whatever cause.
+    pub const fn retransmitted(&self) -> u64 {
+        self.retransmitted_fast + self.retransmitted_timeout + self.retransmitted_probe
+    }
+
     /// A packet left, with so many bytes of payload.
     pub(super) const fn count_sent(&mut self, pick: Pick, payload: usize) {
         match pick {
