@@ -17,7 +17,8 @@ use crate::transport::{EndpointConfig, Psn, QpNum, Recovery, trace};
 use crate::wire::MacAddr;
 use crate::wire::eth::ETH_HEADER;
 use crate::wire::headers::{AckKind, Credits, NakCode, rnr_code};
-use crate::wire::packet::{Ack, Base, Body, Echo, MAX_OVERHEAD, Sack};
+use crate::wire::packet::{Base, Body, MAX_OVERHEAD};
+use crate::wire::{Ack, Echo, Sack};
 
 /// Bytes that a packet takes on the wire around its payload, at most.
 const PACKET_OVERHEAD: u64 = (ETH_HEADER + MAX_OVERHEAD) as u64 + FRAME_OVERHEAD;

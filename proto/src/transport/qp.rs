@@ -20,8 +20,9 @@ use crate::transport::state::QpState;
 use crate::transport::trace::{AckWord, Stream, Trace, TraceEvent};
 use crate::transport::work::{Completion, MAX_MESSAGE, SendWork, Status};
 use crate::transport::{AppId, CqId, EndpointConfig, Event, Psn, QpInit, QpNum, RecvWork};
+use crate::wire::Ack;
 use crate::wire::headers::{AckKind, NakCode, rnr_delay_us};
-use crate::wire::packet::{Ack, Base, Body};
+use crate::wire::packet::{Base, Body};
 
 /// Most packets of a message: the reach of [`Psn::distance_from`].
 const MAX_PACKETS: u32 = 1 << 23;

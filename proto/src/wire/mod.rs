@@ -23,6 +23,7 @@
 //! | CONGESTION NOTIFICATION | none |
 //! | UD SEND ONLY to QPN 1 | DETH 8, connection message |
 
+pub mod ack;
 pub mod connection;
 pub mod eth;
 pub mod headers;
@@ -30,11 +31,12 @@ mod mark;
 pub mod packet;
 pub mod stop;
 
+pub use ack::{Ack, Echo, Sack};
 pub use connection::{ConnectionKind, ConnectionMessage, RecoveryOffer, Refusal};
 pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
 pub use headers::{AckKind, Credits, NakCode, Opcode, Position};
 pub use mark::mark_congestion;
-pub use packet::{Ack, Base, Body, Echo, Packet, Sack, Tail};
+pub use packet::{Base, Body, Packet, Tail};
 pub use stop::StopMessage;
 
 #[cfg(test)]

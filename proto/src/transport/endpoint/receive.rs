@@ -9,8 +9,9 @@ use crate::transport::qp::{Failure, QueuePair};
 use crate::transport::region::Memory;
 use crate::transport::state::QpState;
 use crate::transport::{ConnectFailure, Event, QpNum, Recovery, RequestId, Status, TraceEvent};
+use crate::wire::Ack;
 use crate::wire::connection::{ConnectionKind, ConnectionMessage, ForeignVersion, Refusal};
-use crate::wire::packet::{Ack, Base, Body, CONNECTION_QP, Packet};
+use crate::wire::packet::{Base, Body, CONNECTION_QP, Packet};
 use crate::wire::{AckKind, Credits, Echo, Ethernet, MacAddr};
 
 /// How long an application may think about a connection request; its peer gives up long before.
