@@ -44,6 +44,17 @@ drop_reasons! {
     BadField => "bad_field",
     /// A control packet with a command other than stop or cancel.
     UnknownCommand => "unknown_command",
+    // Stop control.
+    /// A control packet of a host that this one does not obey.
+    StopStranger => "stop_stranger",
+    /// A control packet without a valid authentication tag, where one is required.
+    StopBadTag => "stop_bad_tag",
+    /// A control packet that came before, or is older than one that came.
+    StopReplay => "stop_replay",
+    /// A control packet of a host that has stopped us for longer than it may.
+    StopBudget => "stop_budget",
+    /// A control packet of one host too many.
+    StopTableFull => "stop_table_full",
     // Transport.
     /// No queue pair has this number: closed, never opened, or of an earlier incarnation.
     UnknownQueuePair => "unknown_queue_pair",

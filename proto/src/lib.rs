@@ -15,6 +15,7 @@
 //! | --- | --- |
 //! | [`wire`] | bytes to meaning and back; every rejection is a [`DropReason`] |
 //! | [`transport`] | queue pairs, loss recovery, regions, connections |
+//! | [`stop`] | receiver-driven stop control: seeing congestion, asking senders to stop, obeying |
 //! | [`switch`] | address table, virtual output queues, deficit round robin, impairment |
 //! | [`pool`] | the frame buffers that all of them pass along |
 //! | [`time`], [`units`], [`rng`], [`drops`] | the words they share |
@@ -27,10 +28,13 @@ extern crate std;
 
 mod codes;
 pub mod drops;
+mod pace;
 pub mod pool;
 pub mod rng;
+pub mod stop;
 pub mod switch;
 pub mod time;
+mod timers;
 pub mod transport;
 pub mod units;
 pub mod wire;

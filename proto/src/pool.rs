@@ -8,6 +8,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::time::Instant;
+
 /// A handle to a frame in a [`Pool`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame must be queued, sent or freed"]
@@ -44,6 +46,8 @@ struct Slot {
     len: u32,
     holders: u32,
     offload: Offload,
+    priority: u8,
+    arrived: Instant,
 }
 
 /// Fixed frame buffers and their bookkeeping.
@@ -77,7 +81,7 @@ impl Pool {
         let index = self.free.pop()?;
         // The headroom is below the chunk size, which fits: a chunk is at most a few pages.
         let offset = u32::try_from(self.headroom).unwrap_or(0);
-        self.slots[index as usize] = Slot { offset, len: 0, holders: 1, offload: Offload::default() };
+        self.slots[index as usize] = Slot { offset, holders: 1, ..Slot::default() };
         Some(FrameRef(index))
     }
 
@@ -169,6 +173,26 @@ impl Pool {
     /// Records what the kernel left undone.
     pub fn set_offload(&mut self, frame: &FrameRef, offload: Offload) {
         self.slots[frame.0 as usize].offload = offload;
+    }
+
+    /// The stop control priority of a frame that this host sends, 0 to 15.
+    pub fn priority(&self, frame: &FrameRef) -> u8 {
+        self.slots[frame.0 as usize].priority
+    }
+
+    /// Sets that priority.
+    pub fn set_priority(&mut self, frame: &FrameRef, priority: u8) {
+        self.slots[frame.0 as usize].priority = priority;
+    }
+
+    /// When a frame arrived, as exactly as its port knows; [`Instant::ZERO`] if it does not.
+    pub fn arrived(&self, frame: &FrameRef) -> Instant {
+        self.slots[frame.0 as usize].arrived
+    }
+
+    /// Sets that time.
+    pub fn set_arrived(&mut self, frame: &FrameRef, at: Instant) {
+        self.slots[frame.0 as usize].arrived = at;
     }
 
     /// Chunks that are free.

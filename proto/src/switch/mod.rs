@@ -19,38 +19,35 @@ mod config;
 mod counters;
 mod delay;
 mod drr;
+mod egress;
 mod fdb;
 mod impair;
+mod ingress;
 mod marking;
-mod pace;
 mod port;
 mod vlans;
 mod voq;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub use crate::pace::{CATCH_UP, FRAME_OVERHEAD};
 pub use config::{CLASSES_MAX, PortConfig, PortRole, SwitchConfig};
 pub use counters::{FdbCounters, ImpairmentCounters, PortCounters, Totals, Traffic, VoqCounters};
 pub use fdb::{FdbEntry, FdbFull};
 pub use impair::Impairment;
 pub use marking::Marking;
-pub use pace::{CATCH_UP, FRAME_OVERHEAD};
 pub use vlans::Vlans;
 
-use crate::drops::DropReason;
-use crate::pool::{FrameRef, Pool};
+use crate::pool::Pool;
 use crate::rng::Rng;
+use crate::stop::{Station, StopConfig};
 use crate::time::{Instant, earliest};
 use crate::units::PortId;
-use crate::wire::eth::{EtherType, Ethernet, MacAddr};
-use crate::wire::mark_congestion;
+use crate::wire::eth::MacAddr;
 use fdb::Fdb;
 use port::Port;
-use vlans::vlan_of;
 use voq::Queues;
-
-/// MAC control (PAUSE, PFC): ends at the station it reaches, whatever its destination (IEEE 802.3 31.3).
-const MAC_CONTROL: EtherType = EtherType(0x8808);
 
 /// One virtual output queue, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +74,8 @@ pub struct Switch {
     marking: Option<Marking>,
     frames: usize,
     rng: Rng,
+    /// Stop control, if this host has it.
+    stop: Option<Box<Station>>,
 }
 
 impl Switch {
@@ -100,6 +99,7 @@ impl Switch {
             marking: config.marking,
             frames: config.frames,
             rng,
+            stop: None,
         };
         switch.apply_quanta();
         switch
@@ -140,41 +140,6 @@ impl Switch {
         }
     }
 
-    /// A frame came in through `port`. It is queued, or dropped and counted.
-    pub fn ingest(&mut self, now: Instant, pool: &mut Pool, port: PortId, frame: FrameRef) {
-        let input = &mut self.ports[port.index()];
-        input.counters.received.count(pool.bytes(&frame).len() as u64);
-        if !input.up {
-            return self.drop_received(pool, port, frame, DropReason::PortDown);
-        }
-        if input.ingress.is_transparent() {
-            return self.forward(now, pool, port, frame);
-        }
-        input.ingress.handle_frame(now, pool, frame, &mut input.counters.received_drops);
-        self.release_ingress(now, pool, port);
-    }
-
-    /// Lets frames in whose ingress delay is over.
-    pub fn handle_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        for index in 0..self.ports.len() {
-            if !self.ports[index].ingress.is_transparent() {
-                self.release_ingress(now, pool, port_id(index));
-            }
-        }
-    }
-
-    /// Appends to `out` at most `budget` frames that may leave through `port` now. The caller sends or frees them.
-    pub fn egress(&mut self, now: Instant, pool: &mut Pool, port: PortId, budget: usize, out: &mut Vec<FrameRef>) {
-        if self.ports[port.index()].egress.is_transparent() {
-            for _ in 0..budget {
-                let Some((frame, _)) = self.depart(now, pool, port) else { return };
-                self.hand_out(pool, port, frame, out);
-            }
-        } else {
-            self.egress_impaired(now, pool, port, budget, out);
-        }
-    }
-
     /// When [`Switch::handle_timeout`] or [`Switch::egress`] has something to do next; an instant in the past means now.
     /// Departures from ports for which `can_send` is false are left out, so that a blocked port does not keep its
     /// owner awake.
@@ -183,6 +148,29 @@ impl Switch {
             let departure = if can_send(port_id(index)) { port.departure() } else { None };
             earliest(deadline, earliest(departure, port.ingress.line().release()))
         })
+    }
+
+    /// Takes up stop control on the host ports, gives it other settings, or ends it.
+    pub fn set_stop(&mut self, config: Option<StopConfig>) {
+        let hosts: Vec<_> = (0..self.ports.len()).map(port_id).filter(|port| self.port_config(*port).role == PortRole::Host).collect();
+        self.stop = config.map(|config| Box::new(Station::new(config, &hosts, self.rng.fork())));
+    }
+
+    /// Stop control, if this host has it.
+    pub fn stop(&self) -> Option<&Station> {
+        self.stop.as_deref()
+    }
+
+    /// Stop control, to be told something.
+    pub fn stop_mut(&mut self) -> Option<&mut Station> {
+        self.stop.as_deref_mut()
+    }
+
+    /// Nothing more came in through a port until `now`: its silence means something.
+    pub fn handle_quiet(&mut self, now: Instant, port: PortId) {
+        if let Some(stop) = &mut self.stop {
+            stop.handle_quiet(now, port);
+        }
     }
 
     /// Number of ports.
@@ -249,145 +237,6 @@ impl Switch {
         totals
     }
 
-    /// From the end of the ingress delay to the queues.
-    fn forward(&mut self, now: Instant, pool: &mut Pool, input: PortId, frame: FrameRef) {
-        let header = match Ethernet::parse(pool.bytes(&frame)) {
-            Ok((header, _)) => header,
-            Err(reason) => return self.drop_received(pool, input, frame, reason),
-        };
-        if let Some(reason) = refusal(&header) {
-            return self.drop_received(pool, input, frame, reason);
-        }
-        let vlan = vlan_of(&header);
-        if !self.ports[input.index()].config.vlans.contain(vlan) {
-            return self.drop_received(pool, input, frame, DropReason::VlanNotMember);
-        }
-        self.fdb.learn(now, (vlan, header.src), input);
-        if header.dst.is_group() {
-            return self.flood(now, pool, input, &header, frame);
-        }
-        match self.fdb.lookup(now, (vlan, header.dst)) {
-            None => self.flood(now, pool, input, &header, frame),
-            Some(output) if !self.ports[output.index()].config.vlans.contain(vlan) => {
-                self.drop_received(pool, input, frame, DropReason::VlanNotMember);
-            }
-            Some(output) if self.reaches(input, output) => self.enqueue(now, pool, input, output, &header, frame),
-            Some(_) => self.drop_received(pool, input, frame, DropReason::NoOutput),
-        }
-    }
-
-    fn flood(&mut self, now: Instant, pool: &mut Pool, input: PortId, header: &Ethernet, frame: FrameRef) {
-        let mut last = None;
-        for index in 0..self.ports.len() {
-            let output = port_id(index);
-            if self.floods(input, output, header)
-                && let Some(previous) = last.replace(output)
-            {
-                let copy = pool.share(&frame);
-                self.ports[input.index()].counters.flooded += 1;
-                self.enqueue(now, pool, input, previous, header, copy);
-            }
-        }
-        match last {
-            Some(output) => self.enqueue(now, pool, input, output, header, frame),
-            None => self.drop_received(pool, input, frame, DropReason::NoOutput),
-        }
-    }
-
-    fn reaches(&self, input: PortId, output: PortId) -> bool {
-        input != output && self.ports[input.index()].config.role.reaches(self.ports[output.index()].config.role)
-    }
-
-    fn floods(&self, input: PortId, output: PortId, header: &Ethernet) -> bool {
-        let port = &self.ports[output.index()];
-        let wanted = header.dst.is_group() || port.config.role != PortRole::Local;
-        port.up && wanted && self.reaches(input, output) && port.config.vlans.contain(vlan_of(header))
-    }
-
-    fn enqueue(&mut self, now: Instant, pool: &mut Pool, input: PortId, output: PortId, header: &Ethernet, frame: FrameRef) {
-        let local = input.index() * self.classes + classify::class(header, self.classes);
-        let queue = output.index() * self.ports.len() * self.classes + local;
-        let port = &mut self.ports[output.index()];
-        let pushed = match port.refusal(pool, header, &frame) {
-            Some(reason) => Err((frame, reason)),
-            None => self.queues.push(pool, queue, frame).map_err(|frame| (frame, DropReason::QueueFull)),
-        };
-        match pushed {
-            Ok(true) => port.handle_backlog(now, local),
-            Ok(false) => {}
-            Err((frame, reason)) => {
-                port.counters.sent_drops.count(reason);
-                pool.free(frame);
-            }
-        }
-    }
-
-    fn release_ingress(&mut self, now: Instant, pool: &mut Pool, port: PortId) {
-        while let Some(frame) = self.ports[port.index()].ingress.line_mut().pop_due(now) {
-            self.forward(now, pool, port, frame);
-        }
-    }
-
-    /// The next frame of an output at its rate, and the instant of its departure.
-    fn depart(&mut self, now: Instant, pool: &mut Pool, port: PortId) -> Option<(FrameRef, Instant)> {
-        let base = port.index() * self.ports.len() * self.classes;
-        let output = &mut self.ports[port.index()];
-        if output.pacer.ready_at() > now {
-            return None;
-        }
-        let local = output.drr.select(|local| self.queues.head_bytes(base + local as usize))?;
-        let (frame, bytes) = self.queues.pop(base + local as usize)?;
-        if let Some(marking) = &self.marking {
-            let queued = self.queues.counters(base + local as usize).queued.bytes;
-            if marking.marks(queued, bytes, output.drr.busy(), &mut self.rng) && mark(pool, &frame, marking.ethertype) {
-                output.counters.marked += 1;
-            }
-        }
-        output.drr.charge(bytes, self.queues.head_bytes(base + local as usize) == 0);
-        Some((frame, output.pacer.book(now, bytes)))
-    }
-
-    /// Departures go into the delay line, and what is due comes out: at most `budget` of each, so that a call stays short.
-    fn egress_impaired(&mut self, now: Instant, pool: &mut Pool, port: PortId, budget: usize, out: &mut Vec<FrameRef>) {
-        let (mut sent, mut departed) = (0, 0);
-        while sent < budget {
-            if let Some(frame) = self.ports[port.index()].egress.line_mut().pop_due(now) {
-                self.hand_out(pool, port, frame, out);
-                sent += 1;
-                continue;
-            }
-            if departed == budget {
-                return;
-            }
-            let Some((frame, departure)) = self.depart(now, pool, port) else { return };
-            departed += 1;
-            let output = &mut self.ports[port.index()];
-            output.egress.handle_frame(departure, pool, frame, &mut output.counters.sent_drops);
-        }
-    }
-
-    fn hand_out(&mut self, pool: &Pool, port: PortId, frame: FrameRef, out: &mut Vec<FrameRef>) {
-        self.ports[port.index()].counters.sent.count(pool.bytes(&frame).len() as u64);
-        out.push(frame);
-    }
-
-    fn drop_received(&mut self, pool: &mut Pool, port: PortId, frame: FrameRef, reason: DropReason) {
-        self.ports[port.index()].counters.received_drops.count(reason);
-        pool.free(frame);
-    }
-
-    fn flush(&mut self, pool: &mut Pool, port: PortId) {
-        let per_output = self.ports.len() * self.classes;
-        let output = &mut self.ports[port.index()];
-        for queue in port.index() * per_output..(port.index() + 1) * per_output {
-            while let Some(frame) = self.queues.flush(queue) {
-                output.counters.sent_drops.count(DropReason::PortDown);
-                pool.free(frame);
-            }
-        }
-        output.flush(pool);
-    }
-
     /// Every visit of the scheduler must be able to send the longest ordinary frame, so the quantum is at least that.
     fn apply_quanta(&mut self) {
         let longest = self.ports.iter().map(|port| port.frame_max()).max().unwrap_or(0);
@@ -397,22 +246,6 @@ impl Switch {
             port.drr.set_quanta(weights.iter().map(|&weight| quantum.saturating_mul(u64::from(weight.max(1)))).collect());
         }
     }
-}
-
-/// Marks a frame, if it is one of the transport's and nobody else holds it.
-fn mark(pool: &mut Pool, frame: &FrameRef, ethertype: EtherType) -> bool {
-    !pool.is_shared(frame) && mark_congestion(pool.bytes_mut(frame), ethertype)
-}
-
-/// Why no switch forwards this frame, if so.
-fn refusal(header: &Ethernet) -> Option<DropReason> {
-    if !header.src.is_station() {
-        return Some(DropReason::InvalidSource);
-    }
-    if header.dst.is_reserved() {
-        return Some(DropReason::ReservedAddress);
-    }
-    (header.ethertype == MAC_CONTROL).then_some(DropReason::MacControl)
 }
 
 /// The port of an index; [`Switch::new`] made sure that all fit.

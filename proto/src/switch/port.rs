@@ -3,13 +3,13 @@
 use alloc::vec;
 
 use crate::drops::DropReason;
+use crate::pace::Pacer;
 use crate::pool::{FrameRef, Pool};
 use crate::rng::Rng;
 use crate::switch::config::PortConfig;
 use crate::switch::counters::{PortCounters, Totals};
 use crate::switch::drr::Drr;
 use crate::switch::impair::Impairer;
-use crate::switch::pace::Pacer;
 use crate::time::{Instant, earliest};
 use crate::wire::eth::{ETH_HEADER, Ethernet, VLAN_HEADER};
 

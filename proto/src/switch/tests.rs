@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::drops::DropCounts;
+use crate::drops::DropReason;
+use crate::pool::FrameRef;
 use crate::pool::Offload;
 use crate::time::Duration;
 use crate::units::BitRate;
 use crate::wire::eth::VlanTag;
+use crate::wire::eth::{EtherType, Ethernet};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 

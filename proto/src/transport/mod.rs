@@ -44,7 +44,6 @@ mod responses;
 mod ring;
 mod srq;
 mod state;
-mod timers;
 pub mod trace;
 pub mod work;
 

@@ -75,6 +75,8 @@ pub struct EtherType(pub u16);
 impl EtherType {
     /// 802.1Q customer tag.
     pub const VLAN: Self = Self(0x8100);
+    /// MAC control (PAUSE, PFC): ends at the station it reaches, whatever its destination (IEEE 802.3 31.3).
+    pub const MAC_CONTROL: Self = Self(0x8808);
     /// Weft transport: IEEE local experimental EtherType 1, by default.
     pub const TRANSPORT: Self = Self(0x88b5);
     /// Weft link control and fabric tag: IEEE local experimental EtherType 2, by default.

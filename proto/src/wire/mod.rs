@@ -37,7 +37,7 @@ pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
 pub use headers::{AckKind, Credits, NakCode, Opcode, Position};
 pub use mark::mark_congestion;
 pub use packet::{Base, Body, Packet, Tail};
-pub use stop::StopMessage;
+pub use stop::{STOP_ETHERTYPES, StopKey, StopMessage};
 
 #[cfg(test)]
 mod tests;

@@ -130,7 +130,7 @@ fn random_traffic_reaches_the_drop_reasons_of_the_switch_and_no_others() {
     for step in 0..20_000_u64 {
         let mut pick = |bound: u64| usize::try_from(rng.below(bound)).unwrap();
         let (port, src, dst, length) = (port_id(pick(4)), stations[pick(6)], stations[pick(6)], 14 + pick(1500));
-        let ethertype = if pick(20) == 0 { MAC_CONTROL } else { EtherType::TRANSPORT };
+        let ethertype = if pick(20) == 0 { EtherType::MAC_CONTROL } else { EtherType::TRANSPORT };
         if bench.pool.available() > 0 {
             let frame = bench.build(&Ethernet { ethertype, ..header(src, dst) }, length);
             if pick(20) == 0 {

@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use crate::drops::DropCounts;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
+use crate::timers::Timers;
 use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
@@ -29,7 +30,6 @@ use crate::transport::qp::{Completions, QueuePair};
 use crate::transport::region::Regions;
 use crate::transport::srq::SharedQueues;
 use crate::transport::state::QpState;
-use crate::transport::timers::Timers;
 use crate::transport::{AppId, Completion, CqId, EndpointConfig, Event, QpNum, Recovery, congestion};
 use crate::wire::MacAddr;
 

@@ -9,7 +9,7 @@ const ABSENT: usize = usize::MAX;
 
 /// Deadlines by timer number.
 #[derive(Debug)]
-pub(super) struct Timers {
+pub(crate) struct Timers {
     /// Heap of (deadline, timer), earliest first.
     heap: Vec<(Instant, usize)>,
     /// Position in the heap by timer.
@@ -18,12 +18,12 @@ pub(super) struct Timers {
 
 impl Timers {
     /// Timers `0..count`, none of them set.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { heap: Vec::with_capacity(count), position: vec![ABSENT; count] }
     }
 
     /// Sets or clears the deadline of a timer.
-    pub(super) fn set(&mut self, timer: usize, deadline: Option<Instant>) {
+    pub(crate) fn set(&mut self, timer: usize, deadline: Option<Instant>) {
         let at = self.position[timer];
         match (at, deadline) {
             (ABSENT, None) => {}
@@ -43,17 +43,17 @@ impl Timers {
     }
 
     /// Timers that are set.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// The earliest deadline.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.first().map(|&(deadline, _)| deadline)
     }
 
     /// Takes out one timer whose deadline has come.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<usize> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<usize> {
         let &(deadline, timer) = self.heap.first()?;
         (deadline <= now).then(|| {
             self.remove(0);

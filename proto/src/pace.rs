@@ -21,7 +21,7 @@ const BIT_NANOS: u64 = 8_000_000_000;
 
 /// Paces one output.
 #[derive(Clone, Debug)]
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     rate: Option<BitRate>,
     free_at: Instant,
     /// What the division of the last frame's time left over, in units of 1/rate ns: at 100 Gbit/s a short frame
@@ -31,12 +31,12 @@ pub(super) struct Pacer {
 
 impl Pacer {
     /// A pacer whose wire is free from `now` on.
-    pub(super) const fn new(rate: Option<BitRate>, now: Instant) -> Self {
+    pub(crate) const fn new(rate: Option<BitRate>, now: Instant) -> Self {
         Self { rate, free_at: now, remainder: 0 }
     }
 
     /// The first frame after a pause starts to wait.
-    pub(super) fn handle_backlog(&mut self, now: Instant) {
+    pub(crate) fn handle_backlog(&mut self, now: Instant) {
         if self.free_at < now {
             self.free_at = now;
             self.remainder = 0;
@@ -44,12 +44,12 @@ impl Pacer {
     }
 
     /// When the next frame may leave; always, without a rate.
-    pub(super) fn ready_at(&self) -> Instant {
+    pub(crate) fn ready_at(&self) -> Instant {
         self.rate.map_or(Instant::ZERO, |_| self.free_at)
     }
 
     /// Books a frame that leaves now, and returns the instant at which it left by the wire's own clock.
-    pub(super) fn book(&mut self, now: Instant, bytes: u64) -> Instant {
+    pub(crate) fn book(&mut self, now: Instant, bytes: u64) -> Instant {
         let Some(rate) = self.rate else { return now };
         let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(CATCH_UP.as_nanos()));
         let start = self.free_at.max(earliest);
