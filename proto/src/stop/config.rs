@@ -21,6 +21,8 @@ pub struct StopConfig {
     pub mac: MacAddr,
     /// EtherType of control packets, 0xFF10 to 0xFFFE.
     pub ethertype: EtherType,
+    /// EtherType of transport frames, which carry their sender's clock.
+    pub transport: EtherType,
     /// 802.1p priority of control packets sent; `None` = untagged.
     pub priority: Option<u8>,
     /// Control packets carry, and must carry, a tag made with this key.

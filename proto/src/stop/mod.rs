@@ -23,6 +23,8 @@
 
 pub mod ask;
 pub mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod journal;
 mod late;
 pub mod obey;

@@ -103,6 +103,8 @@ pub struct Obedience {
     askers: Table<Asker>,
     /// Askers that are not free.
     active: usize,
+    /// Times that something opened or closed.
+    changes: u64,
     timers: Timers,
     departures: Departures,
     released: VecDeque<MacAddr>,
@@ -120,6 +122,7 @@ impl Obedience {
             line_rate: config.line_rate,
             askers: Table::new(places, &mut rng),
             active: 0,
+            changes: 0,
             timers: Timers::new(places),
             departures: Departures::default(),
             released: VecDeque::with_capacity(places),
@@ -133,6 +136,11 @@ impl Obedience {
     /// True if every frame may go.
     pub const fn is_idle(&self) -> bool {
         self.active == 0
+    }
+
+    /// Changes with everything that may change a verdict, except time.
+    pub const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether a frame of a priority may go to `dst`.
@@ -370,7 +378,9 @@ impl Obedience {
         }
     }
 
+    /// Something changed for an asker.
     fn rearm(&mut self, place: usize) {
+        self.changes += 1;
         let Some(asker) = self.askers.get(place) else { return };
         let due = match asker.phase {
             Phase::Free => None,

@@ -39,6 +39,10 @@ pub struct PortCounters {
     pub sent_drops: DropCounts,
     /// Copies made by flooding frames from this port to more than one output.
     pub flooded: u64,
+    /// Control frames of our own that left here.
+    pub generated: u64,
+    /// Control frames that came in here and were meant for this switch.
+    pub consumed: u64,
     /// Transport frames marked because their queue was long.
     pub marked: u64,
     /// What the ingress impairment did.
@@ -95,6 +99,10 @@ pub struct Totals {
     pub duplicated: u64,
     /// Copies made by flooding: one less than the outputs of each flooded frame.
     pub flooded: u64,
+    /// Control frames of our own.
+    pub generated: u64,
+    /// Control frames for ourselves.
+    pub consumed: u64,
     /// Frames handed out.
     pub sent: u64,
     /// Frames dropped for any reason.
@@ -104,8 +112,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The conservation law: every frame that came into being is sent, dropped or still queued.
+    /// The conservation law: every frame that came into being is sent, consumed, dropped or still queued.
     pub const fn conserved(&self) -> bool {
-        self.ingested + self.duplicated + self.flooded == self.sent + self.dropped + self.queued
+        self.ingested + self.duplicated + self.flooded + self.generated == self.sent + self.consumed + self.dropped + self.queued
     }
 }

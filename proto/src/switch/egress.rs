@@ -25,11 +25,23 @@ impl Switch {
 
     /// The next frame of an output at its rate, and the instant of its departure.
     fn depart(&mut self, now: Instant, pool: &mut Pool, port: PortId) -> Option<(FrameRef, Instant)> {
-        let base = port.index() * self.ports.len() * self.classes;
-        let output = &mut self.ports[port.index()];
-        if output.pacer.ready_at() > now {
+        if let Some(control) = self.depart_control(now, pool, port) {
+            return Some(control);
+        }
+        if self.ports[port.index()].pacer.ready_at() > now {
             return None;
         }
+        if self.is_stop_port(port) || self.ports[port.index()].held.len() > 0 {
+            return self.depart_obedient(now, pool, port);
+        }
+        let (frame, bytes) = self.next_queued(pool, port)?;
+        Some((frame, self.ports[port.index()].pacer.book(now, bytes)))
+    }
+
+    /// Takes the frame whose turn it is out of its queue, with its length.
+    pub(super) fn next_queued(&mut self, pool: &mut Pool, port: PortId) -> Option<(FrameRef, u64)> {
+        let base = port.index() * self.ports.len() * self.classes;
+        let output = &mut self.ports[port.index()];
         let local = output.drr.select(|local| self.queues.head_bytes(base + local as usize))?;
         let (frame, bytes) = self.queues.pop(base + local as usize)?;
         if let Some(marking) = &self.marking {
@@ -39,7 +51,7 @@ impl Switch {
             }
         }
         output.drr.charge(bytes, self.queues.head_bytes(base + local as usize) == 0);
-        Some((frame, output.pacer.book(now, bytes)))
+        Some((frame, bytes))
     }
 
     /// Departures go into the delay line, and what is due comes out: at most `budget` of each, so that a call stays short.
@@ -76,6 +88,7 @@ impl Switch {
             }
         }
         output.flush(pool);
+        self.flush_held(pool, port);
     }
 }
 

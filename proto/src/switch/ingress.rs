@@ -24,8 +24,11 @@ impl Switch {
         self.release_ingress(now, pool, port);
     }
 
-    /// Lets frames in whose ingress delay is over.
+    /// Lets frames in whose ingress delay is over, and stop control know the time.
     pub fn handle_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        if let Some(stop) = &mut self.stop {
+            stop.handle_timeout(now);
+        }
         for index in 0..self.ports.len() {
             if !self.ports[index].ingress.is_transparent() {
                 self.release_ingress(now, pool, port_id(index));
@@ -42,6 +45,10 @@ impl Switch {
         if let Some(reason) = refusal(&header) {
             return self.drop_received(pool, input, frame, reason);
         }
+        let frame = match self.watch(now, pool, input, &header, frame) {
+            Some(frame) => frame,
+            None => return,
+        };
         let vlan = vlan_of(&header);
         if !self.ports[input.index()].config.vlans.contain(vlan) {
             return self.drop_received(pool, input, frame, DropReason::VlanNotMember);
@@ -112,7 +119,7 @@ impl Switch {
         }
     }
 
-    fn drop_received(&mut self, pool: &mut Pool, port: PortId, frame: FrameRef, reason: DropReason) {
+    pub(super) fn drop_received(&mut self, pool: &mut Pool, port: PortId, frame: FrameRef, reason: DropReason) {
         self.ports[port.index()].counters.received_drops.count(reason);
         pool.free(frame);
     }

@@ -25,6 +25,7 @@ mod impair;
 mod ingress;
 mod marking;
 mod port;
+mod stops;
 mod vlans;
 mod voq;
 
@@ -144,15 +145,26 @@ impl Switch {
     /// Departures from ports for which `can_send` is false are left out, so that a blocked port does not keep its
     /// owner awake.
     pub fn poll_timeout(&self, can_send: impl Fn(PortId) -> bool) -> Option<Instant> {
-        self.ports.iter().enumerate().fold(None, |deadline, (index, port)| {
-            let departure = if can_send(port_id(index)) { port.departure() } else { None };
+        let stop = self.stop.as_ref().and_then(|stop| stop.poll_timeout());
+        self.ports.iter().enumerate().fold(stop, |deadline, (index, port)| {
+            let departure = if can_send(port_id(index)) { self.departure(port_id(index)) } else { None };
             earliest(deadline, earliest(departure, port.ingress.line().release()))
         })
+    }
+
+    /// When the next frame leaves a port.
+    fn departure(&self, port: PortId) -> Option<Instant> {
+        let control = self.stop.is_some() && self.sends_control(Instant::ZERO, port);
+        if control { Some(Instant::ZERO) } else { self.ports[port.index()].departure() }
     }
 
     /// Takes up stop control on the host ports, gives it other settings, or ends it.
     pub fn set_stop(&mut self, config: Option<StopConfig>) {
         let hosts: Vec<_> = (0..self.ports.len()).map(port_id).filter(|port| self.port_config(*port).role == PortRole::Host).collect();
+        for host in &hosts {
+            self.ports[host.index()].held.reserve(self.frames);
+            self.ports[host.index()].held.look_again();
+        }
         self.stop = config.map(|config| Box::new(Station::new(config, &hosts, self.rng.fork())));
     }
 
@@ -193,10 +205,11 @@ impl Switch {
         self.ports[port.index()].counters()
     }
 
-    /// Frames that wait to leave through a port: in its queues and in its egress delay line.
+    /// Frames that wait to leave through a port: in its queues, set aside by stop control, and in its egress delay line.
     pub fn queued(&self, port: PortId) -> u64 {
         let queued: u64 = self.voqs_of(port).map(|voq| voq.counters.queued.frames).sum();
-        queued + self.ports[port.index()].egress.line().len() as u64
+        let port = &self.ports[port.index()];
+        queued + (port.egress.line().len() + port.held.len()) as u64
     }
 
     /// What waits in the queues from one input to one output, all classes together.

@@ -10,6 +10,7 @@ use crate::switch::config::PortConfig;
 use crate::switch::counters::{PortCounters, Totals};
 use crate::switch::drr::Drr;
 use crate::switch::impair::Impairer;
+use crate::switch::stops::Holding;
 use crate::time::{Instant, earliest};
 use crate::wire::eth::{ETH_HEADER, Ethernet, VLAN_HEADER};
 
@@ -22,6 +23,8 @@ pub(super) struct Port {
     pub(super) egress: Impairer,
     pub(super) drr: Drr,
     pub(super) pacer: Pacer,
+    /// Frames whose receivers asked us to stop.
+    pub(super) held: Holding,
     /// Without those of the impairments, which count for themselves.
     pub(super) counters: PortCounters,
 }
@@ -36,6 +39,7 @@ impl Port {
             egress: Impairer::new(config.impair_egress, egress, frames),
             drr: Drr::new(u32::try_from(queues).expect("2^16 ports of 8 classes fit"), vec![1]),
             pacer: Pacer::new(config.rate, Instant::ZERO),
+            held: Holding::default(),
             counters: PortCounters::default(),
             config: config.clone(),
         }
@@ -81,7 +85,8 @@ impl Port {
     /// When the next frame leaves a queue or the delay line.
     pub(super) fn departure(&self) -> Option<Instant> {
         let queued = if self.drr.is_empty() { None } else { Some(self.pacer.ready_at()) };
-        earliest(queued, self.egress.line().release())
+        let held = self.held.due().map(|due| due.max(self.pacer.ready_at()));
+        earliest(earliest(queued, held), self.egress.line().release())
     }
 
     /// The counters, with those of the impairments.
@@ -109,7 +114,9 @@ impl Port {
         totals.flooded += self.counters.flooded;
         totals.sent += self.counters.sent.frames;
         totals.dropped += self.counters.received_drops.total() + self.counters.sent_drops.total();
-        totals.queued += (self.ingress.line().len() + self.egress.line().len()) as u64;
+        totals.generated += self.counters.generated;
+        totals.consumed += self.counters.consumed;
+        totals.queued += (self.ingress.line().len() + self.egress.line().len() + self.held.len()) as u64;
     }
 }
 

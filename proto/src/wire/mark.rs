@@ -1,10 +1,18 @@
-//! What a switch may change in a transport frame.
+//! What a switch may see and change in a transport frame.
 
 use core::mem::{offset_of, size_of};
 
+use crate::time::Timestamp;
 use crate::wire::eth::{EtherType, Ethernet};
 use crate::wire::headers::{BthView, WeftHeader};
 use crate::wire::packet::{FECN, split_base};
+
+/// What the sender's clock showed when a frame left, if it is one of the transport's that says so; `rest` is what follows the
+/// Ethernet header. Nothing is checked: the frame may be damaged.
+pub fn sent_at(rest: &[u8], header: &Ethernet, ethertype: EtherType) -> Option<Timestamp> {
+    let (weft, _, _) = split_base(rest).ok().filter(|_| header.ethertype == ethertype)?;
+    Some(weft.timestamp.get()).filter(|&ticks| ticks > 0).map(Timestamp::from_ticks)
+}
 
 /// Marks a transport frame as having met a long queue (FECN). False, and nothing changed, if it is not one. The ICRC
 /// stays right: it does not cover these bits.

@@ -35,7 +35,7 @@ pub use ack::{Ack, Echo, Sack};
 pub use connection::{ConnectionKind, ConnectionMessage, RecoveryOffer, Refusal};
 pub use eth::{EtherType, Ethernet, MacAddr, VlanTag};
 pub use headers::{AckKind, Credits, NakCode, Opcode, Position};
-pub use mark::mark_congestion;
+pub use mark::{mark_congestion, sent_at};
 pub use packet::{Base, Body, Packet, Tail};
 pub use stop::{STOP_ETHERTYPES, StopKey, StopMessage};
 
