@@ -105,7 +105,8 @@ impl Switch {
         if stop.is_watched(port) {
             let for_us = header.dst == stop.config().mac;
             let sent = sent_at(&bytes[header.len()..], header, stop.config().transport);
-            stop.observe(port, &Arrival { at, source: header.src, bytes: bytes.len() as u64, for_us, preamble: None, sent });
+            let preamble = pool.preamble(&frame);
+            stop.observe(port, &Arrival { at, source: header.src, bytes: bytes.len() as u64, for_us, preamble, sent });
         }
         if !stop.is_control(header) {
             return Some(frame);

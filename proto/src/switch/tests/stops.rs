@@ -1,7 +1,7 @@
 //! Stop control at a host port: a host with the local transport on one side and a link on the other.
 
 use super::*;
-use crate::stop::config::{RateRule, Request};
+use crate::stop::config::{Combine, Criterion, Detector, RateRule, Request, SecondSign, WatchConfig};
 use crate::stop::fixtures;
 use crate::stop::{StopConfig, Verdict};
 use crate::wire::StopMessage;
@@ -197,6 +197,28 @@ fn other_settings_let_out_what_waited_under_the_old_ones() {
     assert_eq!(bench.leave(10), []);
     bench.switch.set_stop(None);
     assert_eq!(bench.leave(20), [(0, X), (10, X)]);
+}
+
+/// Frames of two hosts every 20 us, half the link, with so many octets of preamble; how many hosts are asked to stop.
+fn asked_with_preambles_of(octets: u8) -> usize {
+    let criterion = |threshold, micros| Criterion { threshold, period: Duration::from_micros(micros), stages: 1 };
+    let delimiter = Detector { detect: criterion(4, 100), resolve: criterion(8, 200) };
+    let second_sign = SecondSign { sources: true, delay: None };
+    let watch = WatchConfig { volume: None, gap: None, delimiter: Some(delimiter), combine: Combine::Any, second_sign };
+    let mut bench = host();
+    bench.switch.set_stop(Some(StopConfig { watch: Some(watch), ..stop_config() }));
+    for round in 0..20 {
+        let frame = bench.build(&header(if round % 2 == 0 { X } else { Y }, station(0)), 101);
+        bench.pool.set_preamble(&frame, octets);
+        bench.ingest(LINK, frame);
+        bench.wait(Duration::from_micros(20));
+    }
+    bench.switch.stop().unwrap().asked().count()
+}
+
+#[test]
+fn a_link_that_reports_short_preambles_is_believed_and_one_that_reports_none_is_not_asked() {
+    assert_eq!([4, 8, 0].map(asked_with_preambles_of), [2, 0, 0]);
 }
 
 #[test]
