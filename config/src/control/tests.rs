@@ -125,6 +125,7 @@ fn largest_qp() -> QpInfo {
         peer: Some("02:00:00:00:00:0b".to_owned()),
         peer_name: Some(text()),
         peer_qp: Some(u32::MAX),
+        priority: u8::MAX,
         recovery_offered: text(),
         recovery: Some(text()),
         payload: u32::MAX,

@@ -107,6 +107,7 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         peer: view.peer.map(|mac| mac.to_string()),
         peer_name: view.peer.and_then(|mac| name_of(node, mac)),
         peer_qp: view.peer_qp.map(|number| number.0),
+        priority: view.priority,
         recovery_offered: view.recovery_offered.word().to_owned(),
         recovery: view.recovery.map(|recovery| recovery.word().to_owned()),
         payload: view.payload,

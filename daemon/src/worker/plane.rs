@@ -84,7 +84,7 @@ impl Plane {
         if let Some(local) = &mut self.local {
             moved += local.take_requests(now, self.batch);
             moved += local.deliver(now, &mut self.pool, &mut self.switch, &mut self.frames, self.batch);
-            local.run_timers(now);
+            local.run_timers(now, &mut self.switch);
             if local.wants_transmit() {
                 let outputs = self.interfaces.iter().filter(|interface| interface.up).map(Interface::output);
                 let frames = self.budget.frames(now, &self.pool, &self.switch, local.id(), outputs).min(self.batch);
