@@ -30,6 +30,10 @@ impl Switch {
         if output.pacer.ready_at() > now {
             return None;
         }
+        if let Some(first) = self.depart_pause(now, pool, port) {
+            return Some(first);
+        }
+        let output = &mut self.ports[port.index()];
         let local = output.drr.select(|local| self.queues.head_bytes(base + local as usize))?;
         let (frame, bytes) = self.queues.pop(base + local as usize)?;
         if let Some(marking) = &self.marking {

@@ -13,6 +13,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 
 mod operations;
+mod pausing;
 mod traffic;
 mod vlans;
 
