@@ -76,9 +76,9 @@ impl Switch {
         if port.flow.kind == FlowControl::None || !port.up {
             return None;
         }
-        let ask = port.flow.poll_ask(&self.flow, &self.levels(port_id(index))).map(|due| due.max(port.pacer.ready_at()));
+        let ask = port.flow.poll_ask(&self.flow, &self.levels(port_id(index)));
         let release = if port.drr.has_parked() { port.flow.poll_release(self.flow.watchdog) } else { None };
-        earliest(ask, release)
+        earliest(ask, release).map(|due| due.max(port.pacer.ready_at()))
     }
 
     fn settle_pauses(&mut self, now: Instant, port: PortId) {

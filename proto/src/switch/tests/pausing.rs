@@ -238,6 +238,20 @@ fn pfc_holds_back_one_priority_and_asks_for_one() {
 }
 
 #[test]
+fn a_silence_that_ends_while_the_wire_is_busy_is_not_looked_at_before_the_wire_is_free() {
+    let mut bench = bench(FlowControl::Pfc);
+    let mut times = [0; 8];
+    (times[1], times[2]) = (10, 11);
+    bench.control(B, &MacControl::Pfc { enabled: 0b110, times });
+    [1, 2].into_iter().for_each(|priority| bench.send_priority(A, 2, priority));
+    assert_eq!(bench.leaving(B).1, []);
+    bench.wait(Duration::from_nanos(5120));
+    assert_eq!(bench.leaving(B).1, [1]);
+    // 124 bytes last 992 ns, beyond the 512 ns that are left of the other silence.
+    assert_eq!(bench.switch.poll_timeout(|_| true), Some(Instant::from_nanos(6112)));
+}
+
+#[test]
 fn a_storm_ends_by_itself_and_the_back_pressure_with_it() {
     let mut bench = bench(FlowControl::Pause);
     let mut said = vec![];
