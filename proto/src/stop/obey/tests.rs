@@ -141,7 +141,8 @@ fn frames_of_lower_priority_are_meant_by_each_rule() {
         desk.stop(0, host, (field, 10, 0));
         (0..=16).find(|&priority| desk.closed_until(1, host, priority) == 0).unwrap()
     };
-    let table = |rule, fields: &[u8]| fields.iter().map(|&field| (lowest_free(rule, X, field), lowest_free(rule, Y, field))).collect::<Vec<_>>();
+    let table =
+        |rule, fields: &[u8]| fields.iter().map(|&field| (lowest_free(rule, X, field), lowest_free(rule, Y, field))).collect::<Vec<_>>();
     assert_eq!(table(PriorityRule::Packet, &[9, 0]), [(9, 9), (3, 6)]);
     assert_eq!(table(PriorityRule::Selector, &[0b0011, 0b0111, 0b1010, 0b1100]), [(3, 3), (3, 6), (10, 10), (16, 16)]);
     assert_eq!(table(PriorityRule::Local, &[9, 0]), [(3, 6), (3, 6)]);
@@ -191,7 +192,8 @@ fn resuming_waits_for_a_random_time_up_to_the_jitter() {
     let obey = ObeyConfig { resume_jitter: Duration::from_micros(50), ..obey_config() };
     let starts: Vec<u64> = (0..32)
         .map(|seed| {
-            let mut desk = Desk { obedience: Obedience::new(&config(RateRule::Absolute), &obey, Rng::from_seed(seed)), journal: Journal::new() };
+            let mut desk =
+                Desk { obedience: Obedience::new(&config(RateRule::Absolute), &obey, Rng::from_seed(seed)), journal: Journal::new() };
             desk.stop(0, X, (15, 10, 0));
             desk.sent(0..200, X)[0]
         })

@@ -213,7 +213,11 @@ fn with_a_key_packets_are_believed_once_and_in_order() {
     let mut obeyer = with_key(US, 1);
     let mut make = |asker: &mut Station, cancel: bool| {
         let now = Instant::from_nanos(1_000_000_000);
-        if cancel { assert!(asker.cancel(now, US)) } else { asker.stop(now, US, |request| request) }
+        if cancel {
+            assert!(asker.cancel(now, US))
+        } else {
+            asker.stop(now, US, |request| request)
+        }
         let mut frame = [0; 64];
         let len = asker.poll_transmit(now, &mut frame).unwrap();
         (Ethernet::parse(&frame).unwrap().0, Vec::from(&frame[14..len]))
