@@ -47,6 +47,8 @@ struct Slot {
     holders: u32,
     offload: Offload,
     priority: u8,
+    /// 0 = unknown.
+    preamble: u8,
     arrived: Instant,
 }
 
@@ -183,6 +185,16 @@ impl Pool {
     /// Sets that priority.
     pub fn set_priority(&mut self, frame: &FrameRef, priority: u8) {
         self.slots[frame.0 as usize].priority = priority;
+    }
+
+    /// Octets of preamble that a frame arrived with; `None` if its link does not say.
+    pub fn preamble(&self, frame: &FrameRef) -> Option<u8> {
+        Some(self.slots[frame.0 as usize].preamble).filter(|&octets| octets > 0)
+    }
+
+    /// Sets them. For links that see them, which no socket of Linux does.
+    pub fn set_preamble(&mut self, frame: &FrameRef, octets: u8) {
+        self.slots[frame.0 as usize].preamble = octets;
     }
 
     /// When a frame arrived, as exactly as its port knows; [`Instant::ZERO`] if it does not.

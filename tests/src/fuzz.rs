@@ -25,6 +25,10 @@ pub fn repair_checksum(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+mod stops;
+
+pub use stops::stop_dialogue;
+
 use weft_config::Config;
 use weft_config::control::{LineBuffer, parse_request};
 use weft_proto::switch::{Impairment, PortConfig, PortRole, Switch, SwitchConfig};
@@ -45,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     ("transport_frame", transport_frame),
     ("connection_message", connection_message),
     ("stop_packet", stop_packet),
+    ("stop_dialogue", stop_dialogue),
     ("switch_operations", switch_operations),
     ("config_yaml", config_yaml),
     ("control_request", control_request),

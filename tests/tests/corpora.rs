@@ -130,6 +130,7 @@ fn write_seeds() {
     write("connection_message", "dialogue", &dialogue);
     write("stop_packet", "stop", &[&[0x03, 9, 8][..], &[0; 43]].concat());
     write("stop_packet", "cancel", &[&[0xf0][..], &[0; 45]].concat());
+    write("stop_dialogue", "rules", &stop_dialogue());
     let operations: Vec<u8> = (0..600u32).flat_map(|i| [(i * 37) as u8, (i * 11) as u8, (i * 71) as u8]).collect();
     write("switch_operations", "all_kinds", &operations);
     write("switch_operations", "flood_and_drain", &[[0, 4, 200].repeat(40), [4, 1, 7].repeat(40)].concat());
@@ -139,6 +140,26 @@ fn write_seeds() {
     write("shared_ring", "three_entries", &ring);
     write("shared_ring", "every_operation", &ring_of_every_operation());
     write("shared_ring", "index_beyond", &[0xff; 400]);
+}
+
+/// Two hosts stop us, prolong, slow down and cancel; two fill our link; hands do the same; time passes.
+fn stop_dialogue() -> Vec<u8> {
+    let packet = |first: u8, timer: u8, rate: u8| [&[first, timer, rate][..], &[0; 43]].concat();
+    let mut data = vec![0b0100_0010];
+    for round in 0..6_u8 {
+        let host = round % 2 + 1;
+        data.extend(record(host << 3, &packet(0x0f, 20 + round, 0)));
+        data.extend(record(3 << 3, &packet(0x08, 200, 8)));
+        data.extend(record(3 | host << 3, &[30; 24]));
+        data.extend(record(3 | 3 << 3, &[30; 24]));
+        data.extend(record(4 | 31 << 3, &[]));
+        data.extend(record(5, &[]));
+        data.extend(record(6 | (20 + host) << 3, &[]));
+        data.extend(record(7 | host << 3, &[]));
+        data.extend(record(host << 3, &packet(0xf0, 0, 0)));
+        data.extend(record(4 | 9 << 3, &[]));
+    }
+    data
 }
 
 fn write_text_seeds(write: &impl Fn(&str, &str, &[u8])) {

@@ -3,14 +3,14 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_proto::transport::{Access, RequestId};
 use weft_proto::wire::MacAddr;
 
 use crate::cq::CompletionQueue;
 use crate::error::Error;
-use crate::link::{Link, exactly};
+use crate::link::{Link, deadline, exactly};
 use crate::protocol::{Command, Event, RecoveryOffer, Reply, SrqName};
 use crate::qp::{QpOptions, QueuePair};
 use crate::region::MemoryRegion;
@@ -142,12 +142,12 @@ impl Context {
 
     /// The next event, waiting for one up to `timeout`. `None` if none came.
     ///
-    /// Events wait until they are taken: an application that listens must take them. Those that `connect`, `accept`
-    /// and `disconnect` wait for do not come here.
+    /// Events wait until they are taken: an application that listens must take them. Those that `connect`, `accept`,
+    /// `drain` and `disconnect` wait for do not come here.
     ///
     /// # Errors
     /// [`Error::DaemonGone`].
     pub fn next_event(&self, timeout: Duration) -> Result<Option<Event>, Error> {
-        self.link.wait_event(Instant::now() + timeout, |_| true)
+        self.link.wait_any(deadline(timeout))
     }
 }

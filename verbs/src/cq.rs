@@ -10,7 +10,7 @@ use weft_proto::transport::{Completion, CqId, QpNum};
 
 use crate::error::Error;
 use crate::layout::CompletionEntry;
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::protocol::Command;
 use crate::ring::{Consumer, Wake};
 use crate::socket;
@@ -132,7 +132,7 @@ impl CompletionQueue {
 
     fn wait_for(&mut self, wake: Wake, timeout: Duration) -> Result<bool, Error> {
         let start = Instant::now();
-        let deadline = start + timeout;
+        let deadline = link::deadline(timeout);
         while start.elapsed() < SPIN.min(timeout) {
             if self.has(wake)? {
                 return Ok(true);
@@ -173,7 +173,7 @@ impl CompletionQueue {
     /// # Errors
     /// As for [`CompletionQueue::wait`].
     pub fn next_completion(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
-        let deadline = Instant::now() + timeout;
+        let deadline = link::deadline(timeout);
         let mut found = Vec::with_capacity(1);
         // More than one round only if completions of dropped queue pairs come first.
         while self.wait(deadline.saturating_duration_since(Instant::now()))? {

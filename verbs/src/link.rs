@@ -18,6 +18,7 @@ use crate::layout::VERSION;
 use crate::page::Page;
 use crate::protocol::{Command, ErrorCode, Event, FromDaemon, Reply, Request};
 use crate::socket::{self, Received};
+use weft_proto::transport::QpNum;
 use weft_proto::wire::MacAddr;
 
 /// How long the daemon may take to answer a request.
@@ -38,6 +39,8 @@ struct State {
     /// Requests whose answer somebody waits for.
     outcomes: BTreeMap<u64, Option<Outcome>>,
     events: VecDeque<Event>,
+    /// Queue pairs whose outcome a call waits for: their events are that call's, not anybody's.
+    expected: Vec<QpNum>,
     reading: bool,
     buffer: Vec<u8>,
 }
@@ -72,8 +75,7 @@ impl Link {
         };
         let Reply::Welcome { mac, .. } = answer.reply else { return Err(Error::Protocol("no welcome")) };
         let [page, doorbell] = exactly(answer.fds)?;
-        let state = State { last_id: 1, outcomes: BTreeMap::new(), events: VecDeque::new(), reading: false, buffer };
-        let (gone, state) = (AtomicBool::new(false), Mutex::new(state));
+        let (gone, state) = (AtomicBool::new(false), Mutex::new(State::new(buffer)));
         Ok(Self { socket, page: Page::map(page)?, doorbell, mac, gone, state, changed: Condvar::new() })
     }
 
@@ -118,6 +120,8 @@ impl Link {
     pub(crate) fn farewell(&self, command: Command) {
         // If the daemon is gone, so is what was to be destroyed.
         let _ = self.send_command(command, &[], false);
+        // Answers that nobody reads would fill the socket, and the daemon drops an application that does not read.
+        self.pump();
     }
 
     fn send_command(&self, command: Command, fds: &[BorrowedFd<'_>], wanted: bool) -> Result<u64, Error> {
@@ -136,9 +140,25 @@ impl Link {
         Ok(id)
     }
 
-    /// The first waiting event for which `select` is true, waiting until `deadline` for one.
-    pub(crate) fn wait_event(&self, deadline: Instant, select: impl Fn(&Event) -> bool) -> Result<Option<Event>, Error> {
-        self.wait_for(deadline, |state| state.take_event(&select))
+    /// From now on the outcome of a queue pair is the caller's, whoever else waits for events.
+    pub(crate) fn expect(&self, qp: QpNum) -> Expected<'_> {
+        self.lock().expected.push(qp);
+        Expected { link: self, qp }
+    }
+
+    /// The first waiting event that no call waits for, waiting until `deadline` for one.
+    pub(crate) fn wait_any(&self, deadline: Instant) -> Result<Option<Event>, Error> {
+        self.wait_for(deadline, |state| {
+            let expected = core::mem::take(&mut state.expected);
+            let event = state.take_event(|event| outcome_of(event).is_none_or(|qp| !expected.contains(&qp)));
+            state.expected = expected;
+            event
+        })
+    }
+
+    /// Throws away what is waiting and no longer true.
+    pub(crate) fn forget_events(&self, stale: impl Fn(&Event) -> bool) {
+        self.lock().events.retain(|event| !stale(event));
     }
 
     /// Waits until `take` finds what it looks for, or until `deadline`.
@@ -216,6 +236,10 @@ impl Link {
 }
 
 impl State {
+    const fn new(buffer: Vec<u8>) -> Self {
+        Self { last_id: 1, outcomes: BTreeMap::new(), events: VecDeque::new(), expected: Vec::new(), reading: false, buffer }
+    }
+
     fn take_outcome(&mut self, id: u64) -> Option<Outcome> {
         self.outcomes.get_mut(&id)?.take()
     }
@@ -240,6 +264,54 @@ impl State {
         }
         Some(())
     }
+}
+
+/// See [`Link::expect`].
+#[derive(Debug)]
+pub(crate) struct Expected<'a> {
+    link: &'a Link,
+    qp: QpNum,
+}
+
+impl Expected<'_> {
+    /// The first event of the queue pair for which `select` is true, waiting until `deadline` for one.
+    pub(crate) fn wait(&self, deadline: Instant, select: impl Fn(&Event) -> bool) -> Result<Option<Event>, Error> {
+        self.link.wait_for(deadline, |state| state.take_event(|event| outcome_of(event) == Some(self.qp) && select(event)))
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let mut state = self.link.lock();
+        if let Some(at) = state.expected.iter().position(|&qp| qp == self.qp) {
+            state.expected.swap_remove(at);
+        }
+        // What was left of its events is anybody's again.
+        self.link.changed.notify_all();
+    }
+}
+
+/// The queue pair that a call to connect, drain or disconnect may wait for with this event.
+const fn outcome_of(event: &Event) -> Option<QpNum> {
+    match event {
+        Event::Established { qp, .. }
+        | Event::ConnectFailed { qp, .. }
+        | Event::Disconnected { qp }
+        | Event::QpFailed { qp, .. }
+        | Event::SendQueueDrained { qp } => Some(*qp),
+        Event::ConnectRequest { .. }
+        | Event::SendQueueFailed { .. }
+        | Event::SrqLimit { .. }
+        | Event::SrqFailed { .. }
+        | Event::CqOverrun { .. } => None,
+    }
+}
+
+/// When a time-out that begins now is over; one too long for the clock ends in a year.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout.min(YEAR)).unwrap_or(now)
 }
 
 /// The descriptors of an answer that must have `N` of them.
@@ -282,8 +354,6 @@ fn first_message(socket: &OwnedFd, buffer: &mut [u8], what: &'static str) -> Res
 mod tests {
     use std::sync::Arc;
 
-    use weft_proto::transport::QpNum;
-
     use super::*;
 
     fn link() -> (Arc<Link>, OwnedFd) {
@@ -292,10 +362,48 @@ mod tests {
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, flags, None).unwrap();
         let (page, _fd) = Page::create().unwrap();
         let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let state =
-            State { last_id: 1, outcomes: BTreeMap::new(), events: VecDeque::new(), reading: false, buffer: socket::receive_buffer() };
+        let state = State::new(socket::receive_buffer());
         let (gone, state, changed) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
         (Arc::new(Link { socket, page, doorbell, mac: MacAddr::default(), gone, state, changed }), daemon)
+    }
+
+    fn tell(daemon: &OwnedFd, event: Event) {
+        socket::send(daemon, &serde_json::to_vec(&FromDaemon::Event { event }).unwrap(), &[]).unwrap();
+    }
+
+    #[test]
+    fn what_a_call_waits_for_is_not_taken_by_who_waits_for_any_event() {
+        let (link, daemon) = link();
+        let expected = link.expect(QpNum(7));
+        tell(&daemon, Event::SendQueueDrained { qp: QpNum(7) });
+        tell(&daemon, Event::Disconnected { qp: QpNum(8) });
+        assert_eq!(link.wait_any(Instant::now()).unwrap(), Some(Event::Disconnected { qp: QpNum(8) }));
+        assert_eq!(link.wait_any(Instant::now()).unwrap(), None);
+        let drained = |event: &Event| matches!(event, Event::SendQueueDrained { .. });
+        assert_eq!(expected.wait(Instant::now(), drained).unwrap(), Some(Event::SendQueueDrained { qp: QpNum(7) }));
+        tell(&daemon, Event::Disconnected { qp: QpNum(7) });
+        drop(expected);
+        assert_eq!(link.wait_any(Instant::now()).unwrap(), Some(Event::Disconnected { qp: QpNum(7) }), "the call is over");
+    }
+
+    #[test]
+    fn an_endless_time_out_is_a_long_one() {
+        assert!(deadline(Duration::MAX) > Instant::now() + Duration::from_secs(1_000_000));
+        let (link, daemon) = link();
+        tell(&daemon, Event::Disconnected { qp: QpNum(7) });
+        assert!(link.wait_any(deadline(Duration::MAX)).unwrap().is_some());
+    }
+
+    #[test]
+    fn answers_that_nobody_waits_for_do_not_pile_up() {
+        let (link, daemon) = link();
+        for id in 0..3_000 {
+            let error = FromDaemon::Error { id, code: ErrorCode::BadMessage, message: "no".repeat(100) };
+            socket::send(&daemon, &serde_json::to_vec(&error).unwrap(), &[]).expect("room for another answer");
+            link.farewell(Command::DestroyQp { qp: QpNum(7) });
+            let mut buffer = socket::receive_buffer();
+            assert!(socket::receive(&daemon, &mut buffer).unwrap().is_some());
+        }
     }
 
     #[test]
@@ -303,15 +411,14 @@ mod tests {
         let (link, daemon) = link();
         for _ in 0..300 {
             let waiting = Arc::clone(&link);
-            let waiter = std::thread::spawn(move || waiting.wait_event(Instant::now() + Duration::from_secs(5), |_| true));
+            let waiter = std::thread::spawn(move || waiting.wait_any(Instant::now() + Duration::from_secs(5)));
             while !link.lock().reading {
                 std::thread::yield_now();
             }
             // Most likely it sleeps in the kernel by now.
             std::thread::sleep(Duration::from_micros(300));
             let start = Instant::now();
-            let event = FromDaemon::Event { event: Event::Disconnected { qp: QpNum(7) } };
-            socket::send(&daemon, &serde_json::to_vec(&event).unwrap(), &[]).unwrap();
+            tell(&daemon, Event::Disconnected { qp: QpNum(7) });
             link.pump();
             assert!(waiter.join().unwrap().unwrap().is_some(), "the event did not come");
             assert!(start.elapsed() < Duration::from_secs(2), "it came, but its waiter was not woken");

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_proto::transport::work::MAX_MESSAGE;
 use weft_proto::transport::{AtomicOp, Data, Inline, QpNum, Recovery, RecvWork, RequestId, SendOp, SendWork, SgList, Sge};
@@ -9,7 +9,7 @@ use weft_proto::transport::{AtomicOp, Data, Inline, QpNum, Recovery, RecvWork, R
 use crate::cq::CqShared;
 use crate::error::{Error, PostError};
 use crate::layout::{self, RecvEntry, SendEntry};
-use crate::link::{Answer, Link, exactly};
+use crate::link::{Answer, Link, deadline, exactly};
 use crate::protocol::{Command, Event, Reply};
 use crate::ring::Producer;
 use crate::srq::SrqShared;
@@ -107,9 +107,10 @@ impl QueuePair {
 
     fn establish(&self, command: Command, timeout: Duration) -> Result<Connected, Error> {
         let what = command.description();
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
+        let outcome = self.link.expect(self.num);
         self.link.request(command, &[])?;
-        match self.link.wait_event(deadline, |event| is_connection_outcome(event, self.num))? {
+        match outcome.wait(deadline, is_connection_outcome)? {
             Some(Event::Established { private, recovery, .. }) => Ok(Connected { private, recovery }),
             Some(Event::ConnectFailed { reason, private, .. }) => Err(Error::ConnectFailed { reason, private }),
             Some(_) => Err(Error::Closed),
@@ -125,9 +126,10 @@ impl QueuePair {
     pub fn disconnect(&mut self, timeout: Duration) -> Result<(), Error> {
         let command = Command::Disconnect { qp: self.num };
         let what = command.description();
+        let outcome = self.link.expect(self.num);
         self.link.request(command, &[])?;
-        let ended = |event: &Event| matches!(event, Event::Disconnected { qp } | Event::QpFailed { qp, .. } if *qp == self.num);
-        match self.link.wait_event(Instant::now() + timeout, ended)? {
+        let ended = |event: &Event| matches!(event, Event::Disconnected { .. } | Event::QpFailed { .. });
+        match outcome.wait(deadline(timeout), ended)? {
             Some(_) => Ok(()),
             None => Err(Error::TimedOut { what, timeout }),
         }
@@ -142,12 +144,10 @@ impl QueuePair {
     pub fn drain(&mut self, timeout: Duration) -> Result<(), Error> {
         let command = Command::Drain { qp: self.num };
         let what = command.description();
+        let outcome = self.link.expect(self.num);
         self.link.request(command, &[])?;
-        let over = |event: &Event| match event {
-            Event::SendQueueDrained { qp } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => *qp == self.num,
-            _ => false,
-        };
-        match self.link.wait_event(Instant::now() + timeout, over)? {
+        let over = |event: &Event| matches!(event, Event::SendQueueDrained { .. } | Event::Disconnected { .. } | Event::QpFailed { .. });
+        match outcome.wait(deadline(timeout), over)? {
             Some(Event::SendQueueDrained { .. }) => Ok(()),
             Some(_) => Err(Error::Closed),
             None => Err(Error::TimedOut { what, timeout }),
@@ -159,7 +159,10 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Refused`] if the queue pair is in neither state.
     pub fn resume(&mut self) -> Result<(), Error> {
-        self.link.request(Command::Resume { qp: self.num }, &[]).map(drop)
+        self.link.request(Command::Resume { qp: self.num }, &[])?;
+        // What a drain that timed out was to be told came before the answer, and must not end the next one.
+        self.link.forget_events(|event| matches!(event, Event::SendQueueDrained { qp } if *qp == self.num));
+        Ok(())
     }
 
     /// Posts a send request. It will have exactly one completion if it is signalled or fails.
@@ -314,11 +317,6 @@ impl Drop for QueuePair {
     }
 }
 
-fn is_connection_outcome(event: &Event, num: QpNum) -> bool {
-    match event {
-        Event::Established { qp, .. } | Event::ConnectFailed { qp, .. } | Event::Disconnected { qp } | Event::QpFailed { qp, .. } => {
-            *qp == num
-        }
-        _ => false,
-    }
+const fn is_connection_outcome(event: &Event) -> bool {
+    matches!(event, Event::Established { .. } | Event::ConnectFailed { .. } | Event::Disconnected { .. } | Event::QpFailed { .. })
 }

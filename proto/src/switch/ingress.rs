@@ -45,10 +45,7 @@ impl Switch {
         if let Some(reason) = refusal(&header) {
             return self.drop_received(pool, input, frame, reason);
         }
-        let frame = match self.watch(now, pool, input, &header, frame) {
-            Some(frame) => frame,
-            None => return,
-        };
+        let Some(frame) = self.watch(now, pool, input, &header, frame) else { return };
         let vlan = vlan_of(&header);
         if !self.ports[input.index()].config.vlans.contain(vlan) {
             return self.drop_received(pool, input, frame, DropReason::VlanNotMember);

@@ -55,9 +55,10 @@ impl Holding {
         self.due = (!self.frames.is_empty()).then_some(Instant::ZERO);
     }
 
-    pub(super) fn pop(&mut self) -> Option<FrameRef> {
-        self.due = None;
-        self.frames.pop_front().map(|held| held.frame)
+    fn pop(&mut self) -> Option<Held> {
+        let held = self.frames.pop_front();
+        self.look_again();
+        held
     }
 
     /// Takes the first frame that may leave now. Looks only when something may have changed.
@@ -71,9 +72,10 @@ impl Holding {
             let Held { dst, priority, .. } = self.frames[index];
             match obedience.verdict(now, dst, priority, Stage::Depart) {
                 Verdict::Open => {
+                    let held = self.frames.remove(index);
                     // What is behind it has not been looked at.
-                    self.due = Some(now);
-                    return self.frames.remove(index);
+                    self.look_again();
+                    return held;
                 }
                 Verdict::Closed { until } => self.due = earliest(self.due, Some(until)),
             }
@@ -103,7 +105,8 @@ impl Switch {
         if stop.is_watched(port) {
             let for_us = header.dst == stop.config().mac;
             let sent = sent_at(&bytes[header.len()..], header, stop.config().transport);
-            stop.observe(port, &Arrival { at, source: header.src, bytes: bytes.len() as u64, for_us, preamble: None, sent });
+            let preamble = pool.preamble(&frame);
+            stop.observe(port, &Arrival { at, source: header.src, bytes: bytes.len() as u64, for_us, preamble, sent });
         }
         if !stop.is_control(header) {
             return Some(frame);
@@ -170,7 +173,7 @@ impl Switch {
         let holding = &mut self.ports[port.index()].held;
         match obedience {
             Some(obedience) => holding.take_open(now, obedience),
-            None => holding.frames.pop_front(),
+            None => holding.pop(),
         }
     }
 
@@ -193,9 +196,9 @@ impl Switch {
     /// Throws away what a port that went down had set aside.
     pub(super) fn flush_held(&mut self, pool: &mut Pool, port: PortId) {
         let output = &mut self.ports[port.index()];
-        while let Some(frame) = output.held.pop() {
+        while let Some(held) = output.held.pop() {
             output.counters.sent_drops.count(DropReason::PortDown);
-            pool.free(frame);
+            pool.free(held.frame);
         }
     }
 }

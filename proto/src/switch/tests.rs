@@ -1,18 +1,16 @@
 //! The whole switch: dialogues for each rule, then random operations against the conservation law.
 
 use super::*;
-use crate::drops::DropCounts;
-use crate::drops::DropReason;
-use crate::pool::FrameRef;
-use crate::pool::Offload;
+use crate::drops::{DropCounts, DropReason};
+use crate::pool::{FrameRef, Offload};
 use crate::time::Duration;
 use crate::units::BitRate;
-use crate::wire::eth::VlanTag;
-use crate::wire::eth::{EtherType, Ethernet};
+use crate::wire::eth::{EtherType, Ethernet, VlanTag};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 
 mod operations;
+mod stops;
 mod traffic;
 mod vlans;
 

@@ -211,7 +211,7 @@ fn with_a_key_packets_are_believed_once_and_in_order() {
     };
     let mut asker = with_key(host(1), 5);
     let mut obeyer = with_key(US, 1);
-    let mut make = |asker: &mut Station, cancel: bool| {
+    let make = |asker: &mut Station, cancel: bool| {
         let now = Instant::from_nanos(1_000_000_000);
         if cancel {
             assert!(asker.cancel(now, US))

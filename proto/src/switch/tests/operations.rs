@@ -12,6 +12,8 @@ enum Step {
     Wait(u64),
     Up { port: u16, up: bool },
     Reconfigure { port: u16, like: u16 },
+    Control { port: u16, src: u8, fields: [u8; 3] },
+    Ask(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -23,6 +25,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0_u64..300_000).prop_map(Step::Wait),
         1 => (0_u16..4, any::<bool>()).prop_map(|(port, up)| Step::Up { port, up }),
         1 => (0_u16..4, 0_u16..4).prop_map(|(port, like)| Step::Reconfigure { port, like }),
+        3 => (0_u16..4, 0_u8..8, (prop::sample::select(vec![0_u8, 0, 0, 0xf0, 0x70]), 0_u8..16, any::<u8>(), 0_u8..16))
+            .prop_map(|(port, src, (command, priority, timer, rate))| Step::Control { port, src, fields: [command | priority, timer, rate] }),
+        1 => (0_u8..8).prop_map(Step::Ask),
     ]
 }
 
@@ -78,7 +83,13 @@ fn apply(bench: &mut Bench, ports: &[PortConfig], step: &Step) {
             bench.pool.set_len(&frame, bytes.len());
             bench.ingest(PortId(port), frame);
         }
-        Step::Send { .. } | Step::Garbage { .. } => {}
+        Step::Control { port, src, fields } if bench.pool.available() > 0 => {
+            let frame = bench.build(&Ethernet { ethertype: EtherType::STOP, ..header(address(src), station(0)) }, 60);
+            bench.pool.bytes_mut(&frame)[14..17].copy_from_slice(&fields);
+            bench.ingest(PortId(port), frame);
+        }
+        Step::Ask(host) => bench.switch.stop_mut().unwrap().stop(bench.now, address(host), |request| request),
+        Step::Send { .. } | Step::Garbage { .. } | Step::Control { .. } => {}
         Step::Receive { port, budget } => _ = bench.receive_some(PortId(port), budget),
         Step::Wait(nanos) => bench.wait(Duration::from_nanos(nanos)),
         Step::Up { port, up } => bench.set_up(PortId(port), up),
@@ -107,6 +118,7 @@ proptest! {
         let config = SwitchConfig { classes, voq_limit_bytes, frames: FRAMES, mac_table_size: 4, ..SwitchConfig::default() };
         let mut bench = Bench::new(&config, &ports);
         bench.pool = Pool::new(FRAMES, 2048, 32);
+        bench.switch.set_stop(Some(stops::stop_config()));
         for step in &steps {
             apply(&mut bench, &ports, step);
         }
