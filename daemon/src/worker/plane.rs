@@ -4,6 +4,7 @@
 //! others. It never waits, never allocates per frame, and leaves every frame that it cannot move where it is.
 
 use weft_config::model;
+use weft_proto::stop::StopConfig;
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
@@ -115,6 +116,9 @@ impl Plane {
             for frame in self.frames.drain(..) {
                 self.switch.ingest(now, &mut self.pool, interface.id(), frame);
             }
+            if interface.is_quiet() {
+                self.switch.handle_quiet(now, interface.id());
+            }
         }
         self.counters.pool_exhausted += u64::from(self.pool.available() == 0);
         moved
@@ -165,6 +169,22 @@ impl Plane {
     pub fn reconfigure_switch(&mut self, config: &SwitchConfig) {
         self.budget.voq_limit = config.voq_limit_bytes;
         self.switch.reconfigure(config);
+    }
+
+    /// Takes up stop control, gives it other settings, or ends it. Other settings begin with nobody asked and nobody obeyed.
+    pub fn set_stop(&mut self, stop: Option<StopConfig>) {
+        let before = self.switch.stop().map(|station| station.config());
+        // When it began to run is no setting.
+        let same = |old: &StopConfig, new: &StopConfig| *old == StopConfig { started: old.started, ..new.clone() };
+        if before.is_none() && stop.is_none() || before.zip(stop.as_ref()).is_some_and(|(old, new)| same(old, new)) {
+            return;
+        }
+        let transport = self.endpoint().map(|endpoint| endpoint.config().ethertype.0);
+        let ethertypes: Vec<u16> = transport.into_iter().chain(stop.as_ref().map(|stop| stop.ethertype.0)).collect();
+        for interface in &mut self.interfaces {
+            interface.set_stop(ethertypes.clone(), stop.is_some());
+        }
+        self.switch.set_stop(stop);
     }
 
     /// Takes over changed settings of a port.
