@@ -6,7 +6,7 @@ fn main() {
     let mbit = get(0, 100);
     let detection = Detection { period: Duration::from_micros(get(1, 250)), detect: get(2, 4) as u32, resolve: get(3, 1) as u32, full: get(4,90), empty: get(5,60), timer: Duration::from_micros(get(6, 20_000)), jitter: Duration::from_micros(get(7,0)) };
     for two_stages in [false, true] {
-        for setting in [Setting::Rate] {
+        for setting in [Setting::Nothing, Setting::Pause, Setting::Stop, Setting::Rate] {
             let scene = Scene { setting, two_stages, rate: BitRate::megabits(mbit as u32), delay: Duration::from_micros(get(8,20)), buffer: get(9,64) << 10, detection, warm_up: Duration::from_millis(100), span: Duration::from_millis(get(10,500)) };
             let t = std::time::Instant::now();
             let r = run(&scene);

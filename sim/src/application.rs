@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use weft_proto::stop::PRIORITIES;
 use weft_proto::time::earliest;
 use weft_proto::transport::{
     Access, AppId, Completion, CqId, Endpoint, Event, MemId, QpInit, QpNum, RecvWork, SendOp, SendWork, SgList, Sge, Status,
@@ -17,6 +18,8 @@ const SINK: u16 = 1;
 const ECHO: u16 = 2;
 /// Bytes of memory that each host offers.
 const MEMORY: u32 = 1 << 20;
+/// Echoes are there to measure latency.
+const ECHO_PRIORITY: u8 = PRIORITIES - 1;
 /// Answers that an echo has room for.
 const ECHO_DEPTH: u32 = 4;
 const EVERYTHING: Access = Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
@@ -79,12 +82,13 @@ impl Applications {
     }
 
     /// Connects to a peer; the load begins at `begins`, or when the connection stands. Returns its index.
-    pub(crate) fn start(&mut self, now: Instant, endpoint: &mut Endpoint, (peer, rkey): (MacAddr, u32), load: Load, begins: Instant) -> usize {
+    pub(crate) fn start(&mut self, now: Instant, endpoint: &mut Endpoint, (peer, rkey): (MacAddr, u32), (load, priority): (Load, u8), begins: Instant) -> usize {
         let (service, depth) = match load {
             Load::Write { depth, .. } => (SINK, depth),
             Load::PingPong { .. } => (ECHO, ECHO_DEPTH),
         };
-        let qp = endpoint.create_qp(APP, QpInit::new(CqId(0), depth)).expect("room for a queue pair");
+        let init = QpInit { priority: Some(priority), ..QpInit::new(CqId(0), depth) };
+        let qp = endpoint.create_qp(APP, init).expect("room for a queue pair");
         endpoint.connect(now, APP, qp, peer, service, &[]).expect("a fresh queue pair");
         let (outstanding, times) = (VecDeque::new(), Vec::new());
         self.flows.push(Flow { load, qp, rkey, begins, up: false, outstanding, next: begins, bytes: 0, times, failed: false });
@@ -113,7 +117,9 @@ impl Applications {
     fn handle_event(&mut self, now: Instant, endpoint: &mut Endpoint, event: &Event) {
         match event {
             Event::ConnectRequest { request, service, .. } => {
-                let qp = endpoint.create_qp(APP, QpInit::new(CqId(0), ECHO_DEPTH)).expect("room for a queue pair");
+                let priority = (*service == ECHO).then_some(ECHO_PRIORITY);
+                let init = QpInit { priority, ..QpInit::new(CqId(0), ECHO_DEPTH) };
+                let qp = endpoint.create_qp(APP, init).expect("room for a queue pair");
                 if *service == ECHO {
                     (0..ECHO_DEPTH).for_each(|_| post_receive(endpoint, qp, self.lkey));
                     self.echoes.push(qp);

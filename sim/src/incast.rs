@@ -17,7 +17,7 @@ use weft_proto::stop::config::{
     TimerRule, Volume, WatchConfig,
 };
 use weft_proto::stop::StopConfig;
-use weft_proto::switch::{FRAME_OVERHEAD, PortCounters, SwitchConfig};
+use weft_proto::switch::{FRAME_OVERHEAD, FlowConfig, FlowControl, PortCounters, SwitchConfig};
 use weft_proto::transport::{BdpCap, EndpointConfig};
 use weft_proto::wire::{EtherType, MacAddr};
 use weft_proto::{BitRate, DropReason, Duration};
@@ -38,6 +38,9 @@ const FRAMES: usize = 4096;
 const WINDOW: u32 = 128;
 const WRITES: Load = Load::Write { message: 16 << 10, depth: 16 };
 const PINGS: Load = Load::PingPong { message: 1024, interval: Duration::from_millis(2) };
+/// Priorities of the ping-pong and of everything else.
+const HIGH: u8 = 15;
+const LOW: u8 = 0;
 /// The victims begin at once, everything else when connections stand.
 const CONNECTING: Duration = Duration::from_millis(20);
 
@@ -46,6 +49,8 @@ const CONNECTING: Duration = Duration::from_millis(20);
 pub enum Setting {
     /// Nothing.
     Nothing,
+    /// PAUSE (IEEE 802.3x) on every cable.
+    Pause,
     /// Stop control: the senders stop altogether.
     Stop,
     /// Stop control: the senders slow down to 2/16.
@@ -176,7 +181,10 @@ impl Incast {
         nodes.extend((0..switches).map(|_| NodeConfig::Switch(switch_config(scene.buffer))));
         let mut network = Network::new(&nodes, &links(scene), 1);
         let begins = network.now() + CONNECTING;
-        let mut start = |from: usize, to: usize, load: Load| network.start(from, to, load, begins);
+        let mut start = |from: usize, to: usize, load: Load| {
+            let priority = if load == PINGS { HIGH } else { LOW };
+            network.start(from, to, load, priority, begins)
+        };
         let victims = [start(0, RECEIVERS[0], WRITES), start(BYSTANDER, RECEIVERS[1], WRITES)];
         let pings = start(1, HOT, PINGS);
         let hot = if hot { (0..SENDERS).map(|sender| start(sender, HOT, WRITES)).collect() } else { Vec::new() };
@@ -196,6 +204,7 @@ impl Incast {
         let network = &self.network;
         let bytes = |flow: &(usize, usize)| network.flow(*flow).bytes;
         let ports = self.switches().flat_map(|node| counters_of(network, node));
+        let pauses = (0..HOSTS + self.switches).flat_map(|node| counters_of(network, node)).map(|port| port.flow.sent);
         let stops = (0..HOSTS).filter_map(|host| network.switch(host).stop()).map(|stop| stop.counters());
         let hot_port = network.port_towards(self.last_switch(), HOT);
         let sent = network.switch(self.last_switch()).port_counters(hot_port).sent;
@@ -205,7 +214,7 @@ impl Incast {
             victims: [bytes(&self.victims[0]), bytes(&self.victims[1])],
             pings: network.flow(self.pings).times.len(),
             link: sent.bytes + sent.frames * FRAME_OVERHEAD,
-            control_frames: stops.map(|stop| stop.stops_sent + stop.refreshes_sent + stop.cancels_sent).sum(),
+            control_frames: stops.map(|stop| stop.stops_sent + stop.refreshes_sent + stop.cancels_sent).chain(pauses).sum(),
         }
     }
 
@@ -245,7 +254,8 @@ fn links(scene: &Scene) -> Vec<Link> {
     let left = HOSTS;
     let right = if scene.two_stages { HOSTS + 1 } else { HOSTS };
     let is_left = |host: usize| host < SENDERS / 2 || host == BYSTANDER || host == RECEIVERS[0];
-    let link = |a, b, rate| Link { ends: [a, b], rate, delay: scene.delay };
+    let flow_control = if scene.setting == Setting::Pause { FlowControl::Pause } else { FlowControl::None };
+    let link = |a, b, rate| Link { ends: [a, b], rate, delay: scene.delay, flow_control };
     let mut links: Vec<_> = (0..HOSTS).map(|host| link(host, if is_left(host) { left } else { right }, scene.rate)).collect();
     if scene.two_stages {
         let rate = BitRate::new(scene.rate.bits_per_second() * 10).unwrap_or(scene.rate);
@@ -259,7 +269,8 @@ fn mac(host: usize) -> MacAddr {
 }
 
 fn switch_config(buffer: u64) -> SwitchConfig {
-    SwitchConfig { frames: FRAMES, voq_limit_bytes: buffer, ..SwitchConfig::default() }
+    let flow = FlowConfig { xoff: buffer / 2, xon: buffer / 4, ..FlowConfig::default() };
+    SwitchConfig { frames: FRAMES, voq_limit_bytes: buffer, strict: 1, control: Some(EtherType::STOP), flow, ..SwitchConfig::default() }
 }
 
 fn host_config(scene: &Scene, host: usize) -> NodeConfig {
@@ -272,7 +283,7 @@ const HOST_QUEUE: u64 = 16 << 10;
 
 fn stop_config(scene: &Scene, host: usize) -> Option<StopConfig> {
     let rate = match scene.setting {
-        Setting::Nothing => return None,
+        Setting::Nothing | Setting::Pause => return None,
         Setting::Stop => 0,
         Setting::Rate => 2,
     };
@@ -307,7 +318,7 @@ fn stop_config(scene: &Scene, host: usize) -> Option<StopConfig> {
             presets: Presets { timer: 100, priority: 14 },
             destinations: Vec::new(),
             resume_jitter: detection.jitter,
-            longest: Duration::from_millis(100),
+            longest: Duration::from_secs(10),
             budget_permille: 950,
             forgive_after: Duration::from_millis(100),
         }),

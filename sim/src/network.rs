@@ -1,6 +1,6 @@
 //! Nodes, cables and the clock.
 
-use weft_proto::switch::Switch;
+use weft_proto::switch::{FlowControl, Switch};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
 use weft_proto::{BitRate, Duration, Instant, Pool, PortId};
@@ -21,6 +21,8 @@ pub struct Link {
     pub rate: BitRate,
     /// From one end to the other.
     pub delay: Duration,
+    /// Whether its ends may stop each other.
+    pub flow_control: FlowControl,
 }
 
 /// See the module.
@@ -45,7 +47,9 @@ impl Network {
             cables[a].push(Cable::new(b, ports[1], link.rate, link.delay));
             cables[b].push(Cable::new(a, ports[0], link.rate, link.delay));
         }
-        let rates = |node: usize| -> Vec<BitRate> { links.iter().filter(|link| link.ends.contains(&node)).map(|link| link.rate).collect() };
+        let rates = |node: usize| -> Vec<_> {
+            links.iter().filter(|link| link.ends.contains(&node)).map(|link| (link.rate, link.flow_control)).collect()
+        };
         let frames: usize = nodes.iter().map(|node| match node {
             NodeConfig::Host { switch, .. } | NodeConfig::Switch(switch) => switch.frames,
         }).sum();
@@ -79,17 +83,17 @@ impl Network {
         port_id(self.cables[node].iter().position(|cable| cable.node == neighbour).expect("a cable"))
     }
 
-    /// Starts a load from one host to another at `begins`; returns what [`Network::flow`] wants.
+    /// Starts a load of a priority (0 to 15) from one host to another at `begins`; returns what [`Network::flow`] wants.
     ///
     /// # Panics
     /// If one of them is not a host, or the sender has no room for a queue pair.
-    pub fn start(&mut self, from: usize, to: usize, load: Load, begins: Instant) -> (usize, usize) {
+    pub fn start(&mut self, from: usize, to: usize, load: Load, priority: u8, begins: Instant) -> (usize, usize) {
         let peer = {
             let local = self.nodes[to].local.as_ref().expect("a host");
             (local.mac, local.applications.rkey)
         };
         let local = self.nodes[from].local.as_mut().expect("a host");
-        let index = local.applications.start(self.now, &mut local.endpoint, peer, load, begins);
+        let index = local.applications.start(self.now, &mut local.endpoint, peer, (load, priority), begins);
         self.due[from] = Some(self.now);
         (from, index)
     }
@@ -132,7 +136,6 @@ impl Network {
             self.due[cable.node] = earliest(self.due[cable.node], cable.next());
         }
         // Time goes on even if a node would rather act again at once.
-        if std::env::var_os("DBG").is_some() { let n=&self.nodes[index]; let l=n.local.as_ref(); eprintln!("{:?} node {index} sw {:?} ep {:?} app {:?} stop {:?}", self.now.as_nanos(), n.switch.poll_timeout(|_| true).map(|t|t.as_nanos()), l.and_then(|l| l.endpoint.poll_timeout()).map(|t|t.as_nanos()), l.and_then(|l| l.applications.poll_timeout()).map(|t|t.as_nanos()), n.switch.stop().and_then(|s| s.poll_timeout()).map(|t|t.as_nanos())); }
         let due = self.nodes[index].due().map(|due| due.max(self.now + Duration::from_nanos(1)));
         self.due[index] = earliest(due, self.incoming(index).filter_map(|(neighbour, port)| self.cables[neighbour][port].next()).min());
     }

@@ -1,7 +1,7 @@
 //! A node: a switch, and in a host an endpoint as one of its ports. Driven exactly as the daemon's worker drives them.
 
-use weft_proto::stop::StopConfig;
-use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
+use weft_proto::stop::{Station, StopConfig};
+use weft_proto::switch::{FlowControl, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::{Endpoint, EndpointConfig, MemId, Memory, MemoryGone};
 use weft_proto::wire::eth::{ETH_HEADER, VLAN_HEADER};
@@ -12,6 +12,9 @@ use crate::application::Applications;
 
 /// Frames that a port hands out at once; with a rate it is one at a time.
 const BATCH: usize = 64;
+
+/// Source of the frames that a port makes itself; nobody answers them.
+const PORT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 
 /// What a node is.
 #[derive(Clone, Debug)]
@@ -67,13 +70,16 @@ pub(crate) struct Node {
 
 impl Node {
     /// A node whose ports lead to cables of these rates.
-    pub(crate) fn new(config: &NodeConfig, rates: &[BitRate], seed: u64) -> Self {
+    pub(crate) fn new(config: &NodeConfig, rates: &[(BitRate, FlowControl)], seed: u64) -> Self {
         let mut rng = Rng::from_seed(seed);
         let (role, settings) = match config {
             NodeConfig::Host { switch, .. } => (PortRole::Host, switch),
             NodeConfig::Switch(switch) => (PortRole::Switch, switch),
         };
-        let mut ports: Vec<_> = rates.iter().map(|rate| PortConfig { rate: Some(*rate), ..PortConfig::new(role) }).collect();
+        let mut ports: Vec<_> = rates
+            .iter()
+            .map(|&(rate, flow_control)| PortConfig { rate: Some(rate), flow_control, mac: PORT_MAC, ..PortConfig::new(role) })
+            .collect();
         let port = port_id(ports.len());
         if let NodeConfig::Host { .. } = config {
             ports.push(PortConfig::new(PortRole::Local));
@@ -104,9 +110,7 @@ impl Node {
         let Some(local) = &mut self.local else { return };
         local.deliver(now, pool, &mut self.switch, &mut self.out);
         local.applications.run(now, &mut local.endpoint);
-        if local.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-            local.endpoint.handle_timeout(now);
-        }
+        local.run_timers(now, &mut self.switch);
         let waiting: u64 = (0..self.cables).map(|cable| self.switch.queued_from(local.port, port_id(cable)).bytes).sum();
         let room = self.voq_limit.saturating_sub(waiting) / self.longest;
         local.transmit(now, pool, &mut self.switch, room);
@@ -139,11 +143,25 @@ impl Local {
         }
     }
 
+    fn run_timers(&mut self, now: Instant, switch: &mut Switch) {
+        let mut stops = switch.stop_mut().and_then(Station::obedience_mut);
+        if let Some(stops) = &mut stops {
+            self.endpoint.handle_released(now, stops);
+        }
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout_within(now, stops.as_deref());
+        }
+    }
+
     fn transmit(&mut self, now: Instant, pool: &mut Pool, switch: &mut Switch, room: u64) {
         for _ in 0..room {
             let Some(frame) = pool.alloc() else { return };
-            let Some(sent) = self.endpoint.poll_transmit(now, pool.room_mut(&frame), &Void) else { return pool.free(frame) };
+            let stops = switch.stop_mut().and_then(Station::obedience_mut);
+            let Some(sent) = self.endpoint.poll_transmit_within(now, pool.room_mut(&frame), &Void, stops) else {
+                return pool.free(frame);
+            };
             pool.set_len(&frame, sent.len);
+            pool.set_priority(&frame, sent.priority);
             switch.ingest(now, pool, self.port, frame);
         }
     }
