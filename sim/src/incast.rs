@@ -37,7 +37,7 @@ const FRAMES: usize = 4096;
 /// What every sender may have in flight, whatever the setting: more than a queue of the switch holds.
 const WINDOW: u32 = 128;
 const WRITES: Load = Load::Write { message: 16 << 10, depth: 16 };
-const PINGS: Load = Load::PingPong { message: 1024, interval: Duration::from_millis(2) };
+const PINGS: Load = Load::PingPong { message: 1024, interval: Duration::from_millis(5) };
 /// Priorities of the ping-pong and of everything else.
 const HIGH: u8 = 15;
 const LOW: u8 = 0;
@@ -55,6 +55,11 @@ pub enum Setting {
     Stop,
     /// Stop control: the senders slow down to 2/16.
     Rate,
+}
+
+impl Setting {
+    /// All of them, from the one without anything.
+    pub const ALL: [Self; 4] = [Self::Nothing, Self::Pause, Self::Stop, Self::Rate];
 }
 
 /// When a receiver sees congestion, and what it asks.
@@ -113,6 +118,33 @@ impl Victim {
     }
 }
 
+impl Detection {
+    /// Settings that keep the switch from losing frames at a rate: two periods of some four full frames. A period must be long
+    /// enough that one frame more or less makes no difference, and all of it, with a round trip, so short that what comes in
+    /// meanwhile still fits the buffer.
+    pub fn new(rate: BitRate) -> Self {
+        let period = rate.time_for(4 * 1538);
+        Self { period, detect: 2, resolve: 1, full: 80, empty: 40, timer: period.saturating_mul(10), jitter: Duration::ZERO }
+    }
+}
+
+impl Scene {
+    /// A scene on cables of a rate, with buffers as small switches have them.
+    pub fn new(setting: Setting, two_stages: bool, rate: BitRate) -> Self {
+        Self {
+            setting,
+            two_stages,
+            rate,
+            delay: Duration::from_micros(20),
+            // Four senders fill the one queue between the switches.
+            buffer: if two_stages { 128 << 10 } else { 64 << 10 },
+            detection: Detection::new(rate),
+            warm_up: Duration::from_millis(100),
+            span: Duration::from_millis(500),
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -132,8 +164,6 @@ pub struct Report {
     pub latency: [Duration; 2],
     /// Frames sent again.
     pub retransmitted: u64,
-    /// Most bytes that waited for the hot link.
-    pub queue: u64,
 }
 
 /// What is counted at one moment.
@@ -148,6 +178,7 @@ struct Counts {
 }
 
 /// A network with its loads.
+#[derive(Debug)]
 struct Incast {
     network: Network,
     hot: Vec<(usize, usize)>,
@@ -233,7 +264,6 @@ impl Incast {
             control_frames: after.control_frames - before.control_frames,
             latency: [Duration::ZERO, percentile(pings, before.pings, 99)],
             retransmitted: (0..HOSTS).map(|host| self.network.endpoint(host).counters().retransmitted()).sum(),
-            queue: 0,
         }
     }
 }
