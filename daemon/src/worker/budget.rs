@@ -12,6 +12,9 @@ use weft_proto::{Duration, Instant, Pool, PortId};
 /// the transport.
 const IN_USE: Duration = Duration::from_millis(1);
 
+/// One over this of the buffers are left to those who receive, however many frames wait for whatever reason.
+const RESERVE_PARTS: usize = 4;
+
 /// An output that is up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
@@ -55,7 +58,9 @@ impl Budget {
         let room = |output| self.room(pool, switch, local, output);
         let used = outputs.clone().filter(|output| self.is_used(now, output.id)).map(room).max();
         let room = used.or_else(|| outputs.map(room).max()).unwrap_or(u64::MAX);
-        usize::try_from(room).unwrap_or(usize::MAX).min(pool.available() / 2)
+        // What stop control has set aside is in no queue, so it has a limit of its own here.
+        let reserve = (pool.available() + pool.in_use()) / RESERVE_PARTS;
+        usize::try_from(room).unwrap_or(usize::MAX).min(pool.available() / 2).min(pool.available().saturating_sub(reserve))
     }
 
     fn is_used(&self, now: Instant, output: PortId) -> bool {
@@ -160,5 +165,16 @@ mod tests {
         assert_eq!(desk.frames(Instant::ZERO), 128);
         let no_output = desk.budget.frames(Instant::ZERO, &desk.pool, &desk.switch, LOCAL, std::iter::empty());
         assert_eq!(no_output, 128, "frames to nobody are dropped by the switch and cost nothing");
+    }
+
+    #[test]
+    fn a_quarter_of_the_buffers_stays_for_them_whoever_holds_the_others() {
+        let mut desk = Desk::new();
+        desk.budget.voq_limit = 1 << 30;
+        let set_aside: Vec<_> = (0..180).map(|_| desk.pool.alloc().unwrap()).collect();
+        assert_eq!(desk.frames(Instant::ZERO), 12);
+        let more: Vec<_> = (0..20).map(|_| desk.pool.alloc().unwrap()).collect();
+        assert_eq!(desk.frames(Instant::ZERO), 0);
+        set_aside.into_iter().chain(more).for_each(|frame| desk.pool.free(frame));
     }
 }

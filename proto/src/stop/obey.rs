@@ -330,8 +330,6 @@ impl Obedience {
             Phase::Resuming { until, .. } if now >= until => self.set_free(place),
             Phase::Resuming { .. } => {}
             Phase::Ignored { last_stop, .. } if now.since(last_stop) >= self.config.forgive_after => {
-                asker.credit = longest;
-                asker.accounted = now;
                 self.set_free(place);
                 journal.note(now, StopEvent::Forgiven { host });
             }

@@ -155,6 +155,10 @@ fn a_rate_field_slows_down_to_sixteenths_and_the_full_rate_comes_back() {
     desk.stop(0, X, (15, 100, 4));
     // A quarter: every 40 us.
     assert_eq!(desk.sent(0..200, X), [0, 40, 80, 120, 160]);
+    desk.stop(165, X, (15, 1, 1));
+    desk.obedience.book(at(165), X, 0, 101, Stage::Depart);
+    assert_eq!(desk.closed_until(166, X, 0), 175, "the end of the timer comes before the next turn");
+    desk.stop(170, X, (15, 100, 4));
     desk.cancel(200, X);
     // What waits leaves at the rate of the link and not at once.
     assert_eq!(desk.sent(200..250, X), [200, 210, 220, 230, 240]);

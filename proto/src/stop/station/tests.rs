@@ -228,6 +228,7 @@ fn with_a_key_packets_are_believed_once_and_in_order() {
     assert_eq!(handle(&mut obeyer, &head, &stop), Err(DropReason::StopReplay));
     assert_eq!(handle(&mut obeyer, &head, &cancel), Ok(()));
     assert_eq!(handle(&mut obeyer, &head, &stop), Err(DropReason::StopReplay), "older than the cancel packet");
+    assert_eq!(handle(&mut obeyer, &head, &cancel), Err(DropReason::StopReplay));
     assert_eq!(handle(&mut obeyer, &head, &STOP.emit()), Err(DropReason::StopBadTag));
     let (_, later) = make(&mut with_key(host(1), 6), false);
     assert_eq!(handle(&mut obeyer, &head, &later), Ok(()), "of its next life");
