@@ -83,7 +83,7 @@ fn keys(section: &str) -> Vec<String> {
 #[test]
 fn the_printed_defaults_have_every_key_that_there_is() {
     let mut full = keys(FULL);
-    full.retain(|key| !key.starts_with("'02") && !key.starts_with("02"));
+    full.retain(|key| !key.contains("02"));
     // Of a detector that is off by default, and of a threshold written in the other way.
     assert_eq!(full.iter().filter(|key| !keys("{}").contains(key)).collect::<Vec<_>>(), ["bytes", "resolution"]);
 }

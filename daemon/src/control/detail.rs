@@ -17,7 +17,7 @@ use crate::snapshot::LOCAL;
 use crate::worker::WorkerSilent;
 
 /// The name of a port of the switch.
-fn port_name(node: &Node, port: PortId) -> String {
+pub(super) fn port_name(node: &Node, port: PortId) -> String {
     node.config.ports.get(port.index()).map_or_else(|| LOCAL.to_owned(), |port| port.name.clone())
 }
 

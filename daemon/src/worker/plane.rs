@@ -4,7 +4,7 @@
 //! others. It never waits, never allocates per frame, and leaves every frame that it cannot move where it is.
 
 use weft_config::model;
-use weft_proto::stop::StopConfig;
+use weft_proto::stop::{Station, StopConfig};
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
@@ -50,6 +50,8 @@ pub struct Plane {
     frames: Vec<FrameRef>,
     /// Set by [`Plane::stop`].
     stop_at: Option<Instant>,
+    /// Events of stop control up to this number have been looked through for alarms.
+    pub(super) alarmed: u64,
 }
 
 impl Plane {
@@ -74,7 +76,7 @@ impl Plane {
         }
         let budget = Budget::new(switch_config.voq_limit_bytes, interfaces.len());
         let counters = WorkerSnapshot { frames_total: (pool.available() + pool.in_use()) as u64, ..Default::default() };
-        Self { pool, switch, interfaces, local, counters, budget, batch, frames: Vec::with_capacity(batch), stop_at: None }
+        Self { pool, switch, interfaces, local, counters, budget, batch, frames: Vec::with_capacity(batch), stop_at: None, alarmed: 0 }
     }
 
     /// One round. Returns the number of frames and requests that moved.
@@ -185,6 +187,7 @@ impl Plane {
             interface.set_stop(ethertypes.clone(), stop.is_some());
         }
         self.switch.set_stop(stop);
+        self.alarmed = 0;
     }
 
     /// Takes over changed settings of a port.
@@ -197,6 +200,11 @@ impl Plane {
     /// The switch, to be looked at.
     pub const fn switch(&self) -> &Switch {
         &self.switch
+    }
+
+    /// Stop control, if this node has it.
+    pub fn stop_control(&mut self) -> Option<&mut Station> {
+        self.switch.stop_mut()
     }
 
     /// Begins the end: what is queued, and what closes connections, may still leave until `deadline`.

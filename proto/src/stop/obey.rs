@@ -469,7 +469,7 @@ impl Asker {
         };
         let open =
             self.hold().map_or(Duration::ZERO, |hold| thousandths(now.min(hold.until).since(self.accounted), 1000 - hold.share.permille()));
-        AskerView { host, standing, stopped: self.stopped + open, stops: self.stops }
+        AskerView { host, standing, stopped: self.stopped + open, open, stops: self.stops }
     }
 }
 
