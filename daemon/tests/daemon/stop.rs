@@ -258,7 +258,7 @@ fn a_burst_that_fills_the_link_is_noticed_and_over_when_it_is_silent() {
     // Of the transport's EtherType, from a host that has no connection here.
     let mut frame = raw(A, B, [0, 0, 0], 1400);
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-    send(&namespace, &vec![frame; 50]);
+    send(&namespace, &vec![frame; 20]);
     let congested = event(&weftd, "congested");
     assert_eq!((&congested["port"], &congested["sources"]), (&json!("eth0"), &json!(1)), "{congested}");
     assert_eq!(event(&weftd, "asked")["name"], "b");
