@@ -13,9 +13,11 @@
 
 mod line;
 mod messages;
+mod stop;
 
 pub use line::{LineBuffer, LineTooLong};
 pub use messages::*;
+pub use stop::*;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -103,6 +105,37 @@ pub enum Request {
     },
     /// [`Counters`].
     Counters,
+    /// [`StopInfo`]: stop control, with a part of its lists.
+    StopShow {
+        /// Entries of both lists to skip.
+        #[serde(default)]
+        offset: u64,
+    },
+    /// [`StopEvents`]: what happened to stop control.
+    StopEvents {
+        /// From this number on; absent = none of what has happened so far.
+        #[serde(default)]
+        since: Option<u64>,
+    },
+    /// [`StopSent`]: ask a host to stop or slow down, once.
+    StopSend {
+        /// Its name in `hosts`, or its address.
+        host: String,
+        /// Instead of the configured one, 0 to 15.
+        #[serde(default)]
+        priority: Option<u8>,
+        /// Instead of the configured one, in ticks.
+        #[serde(default)]
+        timer: Option<u8>,
+        /// Instead of the configured one, 0 to 15.
+        #[serde(default)]
+        rate: Option<u8>,
+    },
+    /// [`StopCancelled`]: tell a host that it may send again.
+    StopCancel {
+        /// Its name in `hosts`, or its address.
+        host: String,
+    },
     /// [`ConfigText`]: the effective configuration.
     Config,
     /// [`Reloaded`]: read the configuration file again.
@@ -116,8 +149,25 @@ const fn all_events() -> u32 {
 }
 
 /// The types of request.
-const REQUEST_TYPES: [&str; 13] =
-    ["status", "ports", "peers", "qps", "qp", "qp_trace", "fdb", "queues", "hosts", "counters", "config", "reload", "shutdown"];
+const REQUEST_TYPES: [&str; 17] = [
+    "status",
+    "ports",
+    "peers",
+    "qps",
+    "qp",
+    "qp_trace",
+    "fdb",
+    "queues",
+    "hosts",
+    "counters",
+    "stop_show",
+    "stop_events",
+    "stop_send",
+    "stop_cancel",
+    "config",
+    "reload",
+    "shutdown",
+];
 
 /// An answer with its envelope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The node file: from a document to a [`Config`], with every check that needs more than one value.
 
 mod congestion;
+mod stop;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -28,15 +29,17 @@ pub(crate) fn config(root: Section<'_>) -> Config {
     root.require("version", defaults::VERSION, scalar::version);
     let ports = ports(&root);
     let transport = transport(root.section("transport"));
+    let hosts = hosts(&root);
     let config = Config {
         node: root.require("node", String::new(), scalar::name),
         control: control(root.section("control")),
         applications: applications(root.section("applications"), &transport),
         metrics: metrics(root.section("metrics")),
         switch: switch(root.section("switch"), largest_frame(&ports)),
+        stop: stop::stop(&root, &ports, &transport, &hosts),
         ports,
         transport,
-        hosts: hosts(&root),
+        hosts,
         worker: worker(root.section("worker")),
         log: root.read("log", LogLevel::Info, scalar::word),
     };

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
+use weft_proto::stop::CONTROL_PRIORITY;
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::irn::bitmap::WINDOW;
 use weft_proto::transport::irn::window::START_ROUND_TRIP;
@@ -204,6 +205,70 @@ pub const MAX_BDP_CAP: u32 = WINDOW;
 pub const PATH_ROUND_TRIP: Duration = START_ROUND_TRIP;
 /// Link rate to reckon with where the port has none configured.
 pub const LINK_RATE: BitRate = BitRate::new(10_000_000_000).unwrap();
+
+// ---- stop control
+/// EtherType of control packets: the first of the range.
+pub const STOP_ETHERTYPE: EtherType = EtherType::STOP;
+/// Unit of timers: 255 of them, 2.55 ms, are above a round trip between two busy daemons.
+pub const STOP_TICK: Duration = Duration::from_micros(10);
+/// Shortest unit: what a sleeping thread cannot tell apart anyway.
+pub const MIN_STOP_TICK: Duration = Duration::from_micros(1);
+/// Longest unit: 255 of them are as long as one host may hold back another by default.
+pub const MAX_STOP_TICK: Duration = Duration::from_millis(1);
+/// Hosts remembered: those of one Ethernet segment.
+pub const STOP_TABLE_SIZE: u32 = 4096;
+/// Most hosts remembered: some 10 MiB.
+pub const MAX_STOP_TABLE_SIZE: u32 = 1 << 16;
+/// Highest priority of frames and control packets: everything but acknowledgements and control is below it.
+pub const STOP_PRIORITY: u8 = CONTROL_PRIORITY;
+/// Timer of a request and the preset, in ticks: 2 ms, so that a repetition after half of it is late by one busy round trip at most.
+pub const STOP_TIMER: u8 = 200;
+/// Rate in a request: none.
+pub const STOP_RATE: u8 = 0;
+/// Largest rate field.
+pub const MAX_STOP_RATE: u8 = 15;
+/// Longest random wait after a stop.
+pub const MAX_RESUME_JITTER: Duration = Duration::from_millis(100);
+/// Longest time for which one host may hold back another: 100 timers in a row; congestion that lasts longer is no burst.
+pub const STOP_LONGEST: Duration = Duration::from_millis(200);
+/// Allowed: from one default timer to what looks like an outage.
+pub const STOP_LONGEST_RANGE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
+/// Share of the time for which one host may hold back another in the long run, in thousandths: with 3% left, a sender is slow, not silent.
+pub const STOP_BUDGET_PERMILLE: u32 = 970;
+/// A host that held back another for too long is obeyed again after this silence: far above any gap between bursts.
+pub const STOP_FORGIVE_AFTER: Duration = Duration::from_secs(1);
+/// Longest such silence.
+pub const MAX_STOP_FORGIVE_AFTER: Duration = Duration::from_secs(3600);
+/// Share of the link from which its receiver counts it as full: what acknowledgements and gaps leave.
+pub const DETECT_SHARE_PPM: u32 = 800_000;
+/// Share of the link below which it is not full any more: half of that, so that a stopped sender among two ends nothing.
+pub const RESOLVE_SHARE_PPM: u32 = 400_000;
+/// Gap in bytes up to which frames are back to back (the source's example).
+pub const DETECT_GAP: u64 = 5;
+/// Gap in bytes from which they are not: one above the normal gap (the source's example).
+pub const RESOLVE_GAP: u64 = 13;
+/// Largest gap that makes sense: beyond this a link is idle.
+pub const MAX_GAP: u64 = 1 << 20;
+/// Periods in a row: one may be made by a batch that came late.
+pub const DETECT_STAGES: u32 = 2;
+/// Most periods in a row.
+pub const MAX_DETECT_STAGES: u32 = 1000;
+/// How finely arrivals can be told apart: a poll period, for drivers that hand over batches.
+pub const GAP_RESOLUTION: Duration = POLL_PERIOD;
+/// A busy receiver looks into its queue this often.
+pub const POLL_PERIOD: Duration = Duration::from_micros(50);
+/// Shortest monitoring period: four looks, as frames come through batches.
+pub const MIN_DETECT_PERIOD: Duration = Duration::from_micros(200);
+/// Longest monitoring period.
+pub const MAX_DETECT_PERIOD: Duration = Duration::from_secs(1);
+/// Full frames in a monitoring period, at least: with fewer, one more or less is a tenth.
+pub const FRAMES_PER_PERIOD: u64 = 8;
+/// Bytes that a full frame takes on the wire, preamble, FCS and gap included.
+pub const FRAME_ON_WIRE: u64 = 1538;
+/// Periods are multiples of this.
+pub const PERIOD_STEP: Duration = Duration::from_micros(10);
+/// Shortest growth of delay that counts as a sign by default: ten times what wake-ups of the receiver cost.
+pub const MIN_DELAY_SIGN: Duration = Duration::from_micros(500);
 
 // ---- worker
 /// Look for work this long before sleeping: about one wake-up (10 to 30 us), so that at most half is wasted.

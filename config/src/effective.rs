@@ -1,5 +1,7 @@
 //! The effective configuration as a document: every key with its value, as an operator would write it.
 
+mod stop;
+
 use std::collections::BTreeMap;
 
 use serde_yaml::{Mapping, Value};
@@ -66,6 +68,7 @@ fn document(config: &Config) -> Value {
         ("ports", Value::Sequence(config.ports.iter().map(port).collect())),
         ("switch", switch(&config.switch)),
         ("transport", transport(&config.transport)),
+        ("stop", config.stop.as_ref().map_or_else(|| "off".into(), stop::stop)),
         ("hosts", Value::Mapping(config.hosts.iter().map(|(name, mac)| (name.as_str().into(), mac.to_string().into())).collect())),
         ("worker", worker(&config.worker)),
         ("log", config.log.word().into()),

@@ -2,6 +2,8 @@
 //!
 //! An `Option` here is a choice ("none", "automatic"), never a value still to be defaulted.
 
+mod stop;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ use weft_proto::{BitRate, Duration};
 
 use crate::defaults;
 use crate::units::Probability;
+
+pub use stop::{Detect, Stop, Threshold, Volume, VolumeCriterion};
 
 /// What a node does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct Config {
     pub switch: Switch,
     /// The transport endpoint.
     pub transport: Transport,
+    /// Receiver-driven stop control; `None` = off altogether.
+    pub stop: Option<Stop>,
     /// Names of other hosts.
     pub hosts: BTreeMap<String, MacAddr>,
     /// The packet thread.

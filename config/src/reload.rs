@@ -33,6 +33,8 @@ pub enum Change {
     VoqLimit(u64),
     /// `switch.weights`: as many as before.
     Weights(Vec<u32>),
+    /// `stop`, with what it means on a link of another rate.
+    Stop,
     /// `log`
     Log(LogLevel),
 }
@@ -80,8 +82,8 @@ fn is_live(key: &str) -> bool {
     match of_port {
         Some(key) => key == "rate" || key.starts_with("impair."),
         None => {
-            let groups = ["hosts.", "switch.weights."];
-            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit") || groups.iter().any(|group| key.starts_with(group))
+            let groups = ["hosts.", "switch.weights.", "stop."];
+            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit" | "stop") || groups.iter().any(|group| key.starts_with(group))
         }
     }
 }
@@ -119,6 +121,8 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes.extend((before.mac_ageing != after.mac_ageing).then_some(Change::MacAgeing(after.mac_ageing)));
     changes.extend((before.voq_limit != after.voq_limit).then_some(Change::VoqLimit(after.voq_limit)));
     changes.extend((before.weights != after.weights).then(|| Change::Weights(after.weights.clone())));
+    let rate_counts = new.stop.is_some() && old.link_rate() != new.link_rate();
+    changes.extend((old.stop != new.stop || rate_counts).then_some(Change::Stop));
     changes.extend((old.log != new.log).then_some(Change::Log(new.log)));
     changes
 }

@@ -189,16 +189,22 @@ pub(crate) fn ethertype(range: RangeInclusive<u16>) -> impl FnOnce(&Node) -> Par
     }
 }
 
+/// The absolute path of a file.
+pub(crate) fn path(node: &Node) -> Parsed<PathBuf> {
+    let path = text(node)?;
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        return Err(format!("{} is no absolute path of a file", quoted(path)));
+    }
+    Ok(PathBuf::from(path))
+}
+
 /// The path of a Unix socket.
 pub(crate) fn socket(node: &Node) -> Parsed<PathBuf> {
     let (path, most) = (text(node)?, defaults::MAX_SOCKET_PATH);
     if path.len() > most {
         return Err(format!("{} has {} bytes; a socket path has at most {most}", quoted(path), path.len()));
     }
-    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err(format!("{} is no absolute path of a file", quoted(path)));
-    }
-    Ok(PathBuf::from(path))
+    self::path(node)
 }
 
 /// The mode of a socket: octal digits in quotes.

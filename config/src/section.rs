@@ -145,6 +145,12 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The group of keys under a key, an empty one if the key is absent; `None` if the file says `off` instead.
+    pub(crate) fn section_or_off(&self, key: &'static str) -> Option<Self> {
+        let off = matches!(self.find(key).map(|entry| &entry.node.value), Some(Value::Text(text)) if text == "off");
+        (!off).then(|| self.section(key))
+    }
+
     /// The items of the list under a key, at least one. `example` is what an item looks like.
     pub(crate) fn require_list(&self, key: &'static str, example: &str) -> Vec<Item<'a>> {
         let entry = self.find(key);

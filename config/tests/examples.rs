@@ -15,7 +15,7 @@ fn load(name: &str) -> Config {
 
 #[test]
 fn every_example_of_a_node_is_valid() {
-    for name in ["two-hosts-a.yaml", "two-hosts-b.yaml", "switch.yaml"] {
+    for name in ["two-hosts-a.yaml", "two-hosts-b.yaml", "switch.yaml", "stop-control.yaml"] {
         load(name);
     }
 }
@@ -26,6 +26,16 @@ fn the_two_hosts_know_each_other_and_agree_on_the_transport() {
     assert_eq!((a.node.as_str(), b.node.as_str()), ("a", "b"));
     assert!(a.hosts.contains_key("b") && b.hosts.contains_key("a"));
     assert_eq!(a.transport, b.transport);
+}
+
+#[test]
+fn the_receiver_of_an_incast_asks_by_name_and_detects_by_the_rate_of_its_link() {
+    let config = load("stop-control.yaml");
+    let stop = config.stop.unwrap();
+    let spared = config.hosts["storage"];
+    assert_eq!(stop.ask.requests.iter().map(|(host, request)| (*host, request.rate)).collect::<Vec<_>>(), [(spared, 8)]);
+    let volume = stop.detect.unwrap().volume.unwrap();
+    assert_eq!(volume.detect.bytes_on(config.ports[0].rate.unwrap()), 200_000, "80% of 250 kB in 200 us");
 }
 
 #[test]

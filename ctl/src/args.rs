@@ -51,6 +51,9 @@ pub(crate) enum Command {
     /// Virtual output queues of the switch, one per input, output and class in use
     #[command(subcommand)]
     Queue(Show),
+    /// Stop control: who may not send to whom
+    #[command(subcommand)]
+    Stop(StopCommand),
     /// Sums over the whole node
     Counters(Json),
     /// Check and print configurations
@@ -102,6 +105,46 @@ pub(crate) enum QpCommand {
         /// At most so many events [default: all that are kept, 64]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         last: Option<u32>,
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum StopCommand {
+    /// Show who holds this node back, whom it asks to stop, its watched ports and what it counts
+    Show(Json),
+    /// Ask a host to stop sending to this node, once; what is not said is as configured
+    Send {
+        /// Its name in `hosts` of the daemon's configuration, or its address
+        host: String,
+        /// Frames of lower priority are to stop: 15 = all but acknowledgements, 0 = as the host sees fit
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
+        priority: Option<u8>,
+        /// For so many ticks (`stop.tick`, 10us by default); 0 = as the host sees fit
+        #[arg(long, value_name = "N")]
+        timer: Option<u8>,
+        /// What it may still send, as its `stop.rate_rule` takes it: by default sixteenths of its rate, 0 = nothing
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
+        rate: Option<u8>,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Tell a host that it may send again
+    Cancel {
+        /// Its name in `hosts` of the daemon's configuration, or its address
+        host: String,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Print what happens, a line per event, until Ctrl-C
+    Watch {
+        /// Begin with what happened before, as far as the daemon keeps it (512 events)
+        #[arg(long)]
+        all: bool,
+        /// End after so many events
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
         #[command(flatten)]
         json: Json,
     },

@@ -9,7 +9,7 @@
 //! | `args` | the tree of commands and their arguments |
 //! | `exit`, `interrupt` | exit codes; signals |
 //! | `admin` | questions to the daemon's administration socket |
-//! | `show`, `configuration`, `retransmissions` | what is asked there |
+//! | `show`, `stop`, `configuration`, `retransmissions` | what is asked there |
 //! | `session` | connections to these commands on other hosts, over the transport |
 //! | `transfer` | `cp` and `receive` |
 //! | `bench` | `ping`, `bench` and `serve` |
@@ -28,6 +28,7 @@ mod netlink;
 mod retransmissions;
 mod session;
 mod show;
+mod stop;
 mod text;
 mod transfer;
 
@@ -49,6 +50,7 @@ fn dispatch(Args { sockets, command }: Args) -> anyhow::Result<u8> {
         Command::Qp(arguments) => show::queue_pairs(&sockets, arguments),
         Command::Fdb(arguments) => show::addresses(&sockets, arguments),
         Command::Queue(arguments) => show::queues(&sockets, arguments),
+        Command::Stop(command) => stop::run(&sockets, command),
         Command::Counters(arguments) => show::counters(&sockets, arguments),
         Command::Config(command) => configuration::run(&sockets, command),
         Command::Reload(arguments) => configuration::reload(&sockets, arguments),

@@ -54,6 +54,8 @@ pub(crate) struct Shape {
     pub(crate) requests: u32,
     /// What to offer instead of the daemon's recovery mode.
     pub(crate) recovery: Option<Recovery>,
+    /// Instead of the daemon's priority.
+    pub(crate) priority: Option<u8>,
 }
 
 /// Something that happened on a connection.
@@ -125,7 +127,7 @@ impl Session {
         let error = |error| explain(error, &peer);
         let sq_depth = shape.sends + shape.requests;
         let cq = context.create_cq(sq_depth + shape.receives).map_err(error)?;
-        let options = QpOptions { sq_depth, rq_depth: shape.receives, recovery: shape.recovery };
+        let options = QpOptions { sq_depth, rq_depth: shape.receives, recovery: shape.recovery, priority: shape.priority };
         let qp = context.create_qp(&cq, &cq, &options).map_err(error)?;
         let len = usize::try_from(u64::from(shape.slot) * u64::from(shape.receives + shape.sends))?;
         let mailbox = context.register(len, Access { local_write: true, ..Access::default() }).map_err(error)?;

@@ -1,7 +1,7 @@
 //! `status`, `counters`, and the lists: ports, peers, queue pairs, addresses, queues.
 
 mod queue_pair;
-mod tables;
+pub(crate) mod tables;
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -69,11 +69,11 @@ fn list<T: Serialize + DeserializeOwned>(
 }
 
 /// A table without blanks at the ends of its lines.
-fn lines(table: &Table) -> String {
+pub(crate) fn lines(table: &Table) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-fn print<T: Serialize>(value: &T, json: bool, text: impl Fn(&T) -> String) -> anyhow::Result<u8> {
+pub(crate) fn print<T: Serialize>(value: &T, json: bool, text: impl Fn(&T) -> String) -> anyhow::Result<u8> {
     println!("{}", if json { serde_json::to_string_pretty(value)? } else { text(value) });
     Ok(0)
 }

@@ -22,6 +22,7 @@ use crate::metrics;
 use crate::notify::notify;
 use crate::port::{self, Port, PortSpec};
 use crate::snapshot::Board;
+use crate::stop_key;
 use crate::translate::{self, size};
 use crate::worker::{Local, Mailbox, Pace, Parts, Plane, Worker, WorkerThread};
 
@@ -68,8 +69,10 @@ impl Daemon {
         let admin = Admin::bind(&config.control.socket, config.control.mode, FIRST_CLIENT)?;
         let hub = Hub::new().context("the control loop cannot be set up")?;
         let (updates, news) = channel::unbounded();
-        let plane = Plane::new(parts(&config, Mailbox { updates, waker: hub.waker() })?);
+        let key = stop_key::of(&config)?;
+        let mut plane = Plane::new(parts(&config, Mailbox { updates, waker: hub.waker() })?);
         let endpoint = plane.endpoint().map(|endpoint| (endpoint.config().mac, endpoint.incarnation()));
+        plane.set_stop(endpoint.and_then(|(mac, _)| translate::stop(&config, mac, wall_millis(), key)));
         let apps = AppServer::bind(translate::applications(&config, endpoint.map(|(mac, _)| mac)))?;
         let links = LinkMonitor::open().context("news about interfaces cannot be subscribed to")?;
         let board = Arc::new(Board::default());
@@ -145,7 +148,7 @@ fn port_spec(config: &Config, port: &model::Port) -> PortSpec {
             model::Backend::Packet => port::Backend::Packet,
             model::Backend::Pnet => port::Backend::Pnet,
         },
-        ethertypes: vec![config.transport.ethertype.0],
+        ethertypes: std::iter::once(config.transport.ethertype.0).chain(config.stop.as_ref().map(|stop| stop.ethertype.0)).collect(),
         batch: size(config.worker.batch),
     }
 }

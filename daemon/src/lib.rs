@@ -11,6 +11,7 @@
 //! | [`metrics`] | Prometheus text, health | metrics |
 //! | [`snapshot`] | counters on their way from the worker to the others | all |
 //! | [`socket_file`] | the files of our Unix sockets | main |
+//! | [`stop_key`] | the key of stop control, from its file | main, control |
 //! | [`translate`] | configuration to the settings of the core | |
 //! | [`clock`] | the only reader of the time of day | |
 //! | [`logging`], [`notify`] | log to standard error, news for a service manager | |
@@ -26,5 +27,6 @@ pub mod notify;
 pub mod port;
 pub mod snapshot;
 pub mod socket_file;
+pub mod stop_key;
 pub mod translate;
 pub mod worker;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use weft_proto::stop::{StopCounters, WatchView};
 use weft_proto::switch::{FdbCounters, PortCounters, Traffic};
 use weft_proto::transport::{ConnectionCounters, PeerTotals, QpCounters};
 use weft_proto::wire::MacAddr;
@@ -70,6 +71,25 @@ pub struct TransportSnapshot {
     pub connections: ConnectionCounters,
 }
 
+/// What stop control counts.
+#[derive(Clone, Debug, Default)]
+pub struct StopSnapshot {
+    /// Packets, stops, times.
+    pub counters: StopCounters,
+    /// Control packets that changed nothing, by reason.
+    pub refused: DropCounts,
+    /// Time for which hosts held this node back, for as many as are told apart.
+    pub stopped: Vec<(MacAddr, Duration)>,
+    /// The same for all further hosts together.
+    pub stopped_by_others: Duration,
+    /// Ports that are watched.
+    pub watches: Vec<WatchView>,
+    /// Hosts that hold this node back now.
+    pub stopping: u64,
+    /// Hosts that this node asks to stop now.
+    pub asked: u64,
+}
+
 /// Counters of the worker itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerSnapshot {
@@ -111,6 +131,8 @@ pub struct Snapshot {
     pub hosts: Arc<BTreeMap<MacAddr, String>>,
     /// Frames that the transport refused, by reason.
     pub transport_drops: DropCounts,
+    /// Stop control, if this node has it.
+    pub stop: Option<StopSnapshot>,
     /// What happened to the address table.
     pub addresses: FdbCounters,
     /// The worker.
@@ -157,6 +179,12 @@ impl Board {
     /// Notes what hosts are called.
     pub fn set_hosts(&self, hosts: &BTreeMap<String, MacAddr>) {
         *self.hosts.lock() = Arc::new(hosts.iter().map(|(name, &mac)| (mac, name.clone())).collect());
+    }
+
+    /// What a host is called: its name or, if there is none or the names are just being changed, its address.
+    pub fn host_name(&self, host: MacAddr) -> String {
+        let name = self.hosts.try_lock().and_then(|hosts| hosts.get(&host).cloned());
+        name.unwrap_or_else(|| host.to_string())
     }
 
     /// A copy of the latest snapshot.

@@ -1,12 +1,14 @@
 //! What the operator's configuration means to the core: values only, nothing is opened or started.
 
 use weft_config::Config;
-use weft_config::model::{Congestion, Impairment as Faults, Port, Role};
+use weft_config::model::{self, Congestion, Detect, Impairment as Faults, Port, Role, VolumeCriterion};
 use weft_proto::BitRate;
+use weft_proto::stop::StopConfig;
+use weft_proto::stop::config::{Criterion, Detector, Volume, WatchConfig};
 use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
 use weft_proto::transport::congestion::Settings as CongestionSettings;
-use weft_proto::wire::MacAddr;
+use weft_proto::wire::{MacAddr, StopKey};
 
 use crate::app::session::Settings;
 
@@ -94,6 +96,43 @@ fn congestion(given: &Congestion, rate: BitRate) -> CongestionSettings {
         notification_interval: given.notification_interval,
         min_rate: given.min_rate,
         ..CongestionSettings::new(given.algorithm, rate)
+    }
+}
+
+/// Settings of stop control, which has the address of the local transport; `started` in milliseconds of the wall clock.
+pub fn stop(config: &Config, mac: MacAddr, started: u64, key: Option<StopKey>) -> Option<StopConfig> {
+    let given = config.stop.as_ref()?;
+    let line_rate = config.link_rate();
+    Some(StopConfig {
+        mac,
+        ethertype: given.ethertype,
+        transport: config.transport.ethertype,
+        priority: given.priority,
+        key,
+        started,
+        tick: given.tick,
+        rate_rule: given.rate_rule,
+        line_rate,
+        table_size: given.table_size,
+        ask: given.ask.clone(),
+        obey: given.obey.clone(),
+        watch: given.detect.as_ref().map(|detect| watch(detect, line_rate)),
+    })
+}
+
+fn watch(detect: &Detect, rate: BitRate) -> WatchConfig {
+    let criterion = |given: &VolumeCriterion| Criterion { threshold: given.bytes_on(rate), period: given.period, stages: given.stages };
+    let volume = |given: model::Volume| Volume {
+        detector: Detector { detect: criterion(&given.detect), resolve: criterion(&given.resolve) },
+        counting: given.counting,
+    };
+    WatchConfig {
+        volume: detect.volume.map(volume),
+        gap: detect.gap,
+        // No Linux socket shows preambles.
+        delimiter: None,
+        combine: detect.combine,
+        second_sign: detect.second_sign,
     }
 }
 

@@ -13,7 +13,7 @@ use weft_daemon::clock::monotonic;
 use weft_daemon::link::{LinkChange, LinkMonitor};
 use weft_daemon::port::{Backend, HEADROOM, Port, PortCounters, PortSpec, PortState, Role, RxOutcome, TxOutcome, required_chunk};
 use weft_proto::pool::Offload;
-use weft_proto::{DropReason, FrameRef, Instant, Pool};
+use weft_proto::{DropReason, Duration, FrameRef, Instant, Pool};
 
 #[global_allocator]
 static ALLOCATOR: support::allocations::Counting = support::allocations::Counting;
@@ -150,6 +150,83 @@ fn frames_arrive_as_they_were_sent_and_not_at_their_own_sender() {
             assert_eq!(near.receive_ours(1), [frame(9, 60)], "only the other side's frame, {backend:?}");
             assert_eq!(second.receive_ours(1), [frame(9, 60)], "a second socket does not see what the first sent either");
             assert_eq!((near.pool.in_use(), far.pool.in_use()), (0, 0));
+        }
+    });
+}
+
+/// Waits without sleeping, so that frames lie that far apart.
+fn pass(span: Duration) {
+    let start = monotonic();
+    until("time to pass", || (monotonic().since(start) >= span).then_some(()));
+}
+
+#[test]
+fn frames_tell_when_they_arrived_and_not_when_they_were_fetched() {
+    in_namespace("frames_tell_when_they_arrived_and_not_when_they_were_fetched", || {
+        const APART: Duration = Duration::from_millis(20);
+        // A machine that is busy may look at one clock this much later than at the other.
+        const SLACK: Duration = Duration::from_millis(5);
+        connected();
+        let mut near = Bench::open("near", Role::Host, Backend::Packet);
+        let mut far = Bench::open("far", Role::Host, Backend::Packet);
+        let mut out = Vec::new();
+        near.send(&frame(0, 60));
+        let untimed = until("a frame", || {
+            let _ = far.receive_into(&mut out);
+            out.pop()
+        });
+        assert_eq!(far.pool.arrived(&untimed), Instant::ZERO, "not asked for");
+        far.port.set_timestamps(true);
+        let mut sent = Vec::new();
+        for mark in 1..=3 {
+            let before = monotonic();
+            near.send(&tagged(0x8100, mark, 60));
+            sent.push((before, monotonic()));
+            pass(APART);
+        }
+        let read = monotonic();
+        assert_eq!(far.receive_into(&mut out), RxOutcome::Empty);
+        let arrived: Vec<Instant> = out.iter().map(|frame| far.pool.arrived(frame)).collect();
+        assert_eq!(arrived.len(), 3);
+        for (&at, (before, after)) in arrived.iter().zip(sent) {
+            assert!(at + SLACK >= before && at <= after + SLACK, "{at:?} is not from {before:?} to {after:?}");
+            assert!(at + SLACK < read, "{at:?} was fetched at {read:?}");
+        }
+        far.port.set_timestamps(false);
+        near.send(&frame(4, 60));
+        until("one without a time", || {
+            let _ = far.receive_into(&mut out);
+            (far.pool.arrived(out.last()?) == Instant::ZERO).then_some(())
+        });
+    });
+}
+
+#[test]
+fn an_ethertype_is_let_in_from_the_moment_that_it_is_named() {
+    in_namespace("an_ethertype_is_let_in_from_the_moment_that_it_is_named", || {
+        connected();
+        for backend in BACKENDS {
+            let mut near = Bench::open("near", Role::Host, backend);
+            let mut far = Bench::open("far", Role::Host, backend);
+            let foreign = |mark| {
+                let mut bytes = frame(mark, 60);
+                bytes[12..14].copy_from_slice(&[0xff, 0xfe]);
+                bytes
+            };
+            near.send(&foreign(1));
+            far.port.set_ethertypes(vec![OURS, 0xfffe]).unwrap();
+            near.send(&foreign(2));
+            near.send(&frame(3, 60));
+            let mut frames = Vec::new();
+            until("both frames", || {
+                frames.extend(far.receive());
+                (frames.len() >= 2).then_some(())
+            });
+            assert_eq!(frames, [foreign(2), frame(3, 60)], "{backend:?}");
+            far.port.set_ethertypes(vec![OURS]).unwrap();
+            near.send(&foreign(4));
+            near.send(&frame(5, 60));
+            assert_eq!(far.receive_ours(1), [frame(5, 60)], "{backend:?}");
         }
     });
 }

@@ -98,9 +98,10 @@ impl World {
 
     fn make_queue_pair(&mut self, flow: usize, side: usize) -> Option<QpNum> {
         let recovery = (self.pick(2) == 0).then(|| draw_recovery(&mut self.rng));
+        let priority = self.stops.priority();
         let end = &mut self.flows[flow].sides[side];
         let [sq_depth, rq_depth] = end.depth;
-        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(1), sq_depth, rq_depth, srq: None, recovery };
+        let init = QpInit { send_cq: CqId(0), recv_cq: CqId(1), sq_depth, rq_depth, srq: None, recovery, priority };
         let qp = self.hosts[end.host].endpoint.create_qp(end.app, init).ok()?;
         end.qp = Some(qp);
         end.phase = Phase::Connecting;

@@ -33,6 +33,7 @@ impl World {
         for host in &self.hosts {
             let counters = host.endpoint.counters();
             self.summary.retransmissions += counters.retransmitted();
+            self.summary.stopped = self.summary.stopped + Duration::from_nanos(counters.stop_limited_nanos);
         }
         Ok(self.summary)
     }

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod model;
 pub mod pair;
 pub mod scenario;
+mod stops;
 pub mod tidy;
 pub mod trace;
 pub mod world;

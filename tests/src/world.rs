@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use weft_proto::stop::Station;
 use weft_proto::switch::{PortConfig, PortRole, Switch};
 use weft_proto::transport::{AppId, Endpoint, EndpointConfig, QpNum};
 use weft_proto::{Duration, FrameRef, Instant, Pool, PortId, Rng, time};
@@ -15,6 +16,7 @@ use crate::flow::Flow;
 use crate::link::Link;
 use crate::memory::Blocks;
 use crate::scenario::{Scenario, rng_near_wrap};
+use crate::stops::Stops;
 
 /// Frame buffers of a world.
 pub const FRAMES: usize = 2048;
@@ -28,6 +30,7 @@ const MAX_STALLED: u32 = 20_000;
 pub(crate) struct Host {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: Blocks,
+    pub(crate) station: Station,
     pub(crate) up: Link,
     pub(crate) down: Link,
 }
@@ -49,6 +52,8 @@ pub struct Summary {
     pub failures: u64,
     /// Steps taken.
     pub steps: u64,
+    /// Time for which stop control held back what could have been sent.
+    pub stopped: Duration,
 }
 
 /// A simulated world.
@@ -66,6 +71,7 @@ pub struct World {
     /// Ends whose queue pair was destroyed in this step.
     pub(crate) ending: Vec<(usize, usize)>,
     pub(crate) disturbances: Vec<(Instant, Disturbance)>,
+    pub(crate) stops: Stops,
     /// A port was unplugged at some time, so that peers may have been given up.
     pub(crate) blackout: bool,
     /// Faults are over.
@@ -92,6 +98,7 @@ impl World {
             owners: HashMap::new(),
             ending: Vec::new(),
             disturbances: Vec::new(),
+            stops: Stops::draw(&scenario, Instant::from_nanos(1)),
             now: Instant::from_nanos(1),
             blackout: false,
             calm: false,
@@ -124,7 +131,8 @@ impl World {
             let link = || Link::new(self.scenario.cable_rate, self.scenario.cable_delay);
             let (up, down) = (link(), link());
             let endpoint = new_endpoint(&self.scenario, host, rng);
-            self.hosts.push(Host { endpoint, memory: Blocks::default(), up, down });
+            let station = self.stops.station(&self.scenario, host);
+            self.hosts.push(Host { endpoint, memory: Blocks::default(), station, up, down });
             self.listen(host);
         }
     }
@@ -153,6 +161,7 @@ impl World {
     pub fn step(&mut self) -> Result<(), String> {
         self.summary.steps += 1;
         self.disturb();
+        self.say_stops();
         self.act();
         self.transmit();
         self.forward();
@@ -167,11 +176,14 @@ impl World {
         for host in &mut self.hosts {
             while host.up.has_room(self.now) && self.pool.available() > 0 {
                 let Some(frame) = self.pool.alloc() else { break };
-                let Some(sent) = host.endpoint.poll_transmit(self.now, self.pool.room_mut(&frame), &host.memory) else {
+                let Some(sent) =
+                    host.endpoint.poll_transmit_within(self.now, self.pool.room_mut(&frame), &host.memory, host.station.obedience_mut())
+                else {
                     self.pool.free(frame);
                     break;
                 };
                 self.pool.set_len(&frame, sent.len);
+                self.pool.set_priority(&frame, sent.priority);
                 self.summary.wraps += u64::from(is_last_number(self.pool.bytes(&frame)));
                 host.up.push(self.now, sent.len, frame);
             }
@@ -204,8 +216,13 @@ impl World {
                 host.endpoint.handle_frame(self.now, self.pool.bytes(&frame), &mut host.memory);
                 self.pool.free(frame);
             }
+            host.station.handle_timeout(self.now);
+            let mut stops = host.station.obedience_mut();
+            if let Some(stops) = &mut stops {
+                host.endpoint.handle_released(self.now, stops);
+            }
             if host.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
-                host.endpoint.handle_timeout(self.now);
+                host.endpoint.handle_timeout_within(self.now, stops.as_deref());
             }
         }
     }
@@ -246,6 +263,7 @@ impl World {
             consider(host.up.next_arrival());
             consider(host.down.next_arrival());
             consider(host.endpoint.poll_timeout());
+            consider(host.station.poll_timeout());
             // Without a free buffer it waits for one that comes back.
             let sends = host.endpoint.wants_transmit() && self.pool.available() > 0;
             consider(sends.then(|| host.up.ready_at()));
@@ -253,6 +271,7 @@ impl World {
             consider((self.switch.queued(port_of(index)) > 0 && !host.down.has_room(self.now)).then(|| host.down.ready_at()));
         }
         consider(self.disturbances.iter().map(|(at, _)| *at).min());
+        consider(self.stops.next());
         consider(self.flows.iter().flat_map(|flow| &flow.sides).filter_map(|side| side.next_action).min());
         next
     }
@@ -261,6 +280,7 @@ impl World {
     pub fn calm_down(&mut self) {
         self.calm = true;
         self.disturbances.clear();
+        self.stops.end();
         for host in 0..self.hosts.len() {
             self.switch.set_port_up(&mut self.pool, port_of(host), true);
             self.switch.reconfigure_port(self.now, port_of(host), &port_config(&self.scenario, false));

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weft_proto::Duration;
 use weft_tests::world::{Summary, World};
 
 /// Fresh seeds per run.
@@ -74,6 +75,7 @@ fn add(sum: &mut Summary, other: &Summary) {
     sum.wraps += other.wraps;
     sum.failures += other.failures;
     sum.steps += other.steps;
+    sum.stopped = sum.stopped + other.stopped;
 }
 
 /// A number that nobody chose.
@@ -98,6 +100,7 @@ fn the_world_keeps_its_promises_for_fresh_seeds() {
     assert!(sum.complete * 2 > sum.flows, "most connections work: {sum:?}");
     assert!(sum.retransmissions > 1000 && sum.failures > 100 && sum.messages > 5000, "faults happen: {sum:?}");
     assert!(sum.wraps > 0, "sequence numbers wrap: {sum:?}");
+    assert!(sum.stopped > Duration::from_millis(50), "stops hold something back: {sum:?}");
 }
 
 #[test]

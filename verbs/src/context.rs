@@ -102,6 +102,7 @@ impl Context {
             sq_depth: options.sq_depth,
             rq_depth: options.rq_depth,
             recovery: options.recovery.map(RecoveryOffer),
+            priority: options.priority,
             srq: srq.map(|srq| SrqName(srq.id())),
         };
         let answer = self.link.request(command, &[])?;

@@ -9,7 +9,7 @@ use weft_proto::transport::{AtomicOp, Completion, CompletionOp, Data, Inline, Qp
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout and of the attach protocol; both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Where a ring's producer publishes how many entries it has written. Each word has a cache line (64 bytes) of its own,
 /// so that the two sides do not fight over one.

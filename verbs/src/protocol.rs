@@ -90,6 +90,8 @@ pub enum Command {
         rq_depth: u32,
         /** Recovery mode to offer, or the daemon's. */
         recovery: Option<RecoveryOffer>,
+        /** Priority for stop control, 0 to 15, or the daemon's. */
+        priority: Option<u8>,
         /** The shared receive queue to take receives from, if any. */
         srq: Option<SrqName>,
     },
@@ -506,13 +508,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_offer_and_a_shared_receive_queue_may_be_left_out() {
+    fn a_recovery_offer_a_priority_and_a_shared_receive_queue_may_be_left_out() {
         let text = r#"{"type":"create_qp","send_cq":0,"recv_cq":0,"sq_depth":1,"rq_depth":1}"#;
-        assert!(matches!(serde_json::from_str(text).unwrap(), Command::CreateQp { recovery: None, srq: None, .. }));
-        let text = text.replace('}', r#","recovery":"go-back-n","srq":3}"#);
+        assert!(matches!(serde_json::from_str(text).unwrap(), Command::CreateQp { recovery: None, priority: None, srq: None, .. }));
+        let text = text.replace('}', r#","recovery":"go-back-n","priority":9,"srq":3}"#);
         let (offer, shared) = (Some(RecoveryOffer(Recovery::GoBackN)), Some(SrqName(SrqId(3))));
         let command = serde_json::from_str(&text).unwrap();
-        assert!(matches!(command, Command::CreateQp { recovery, srq, .. } if (recovery, srq) == (offer, shared)));
+        assert!(matches!(command, Command::CreateQp { recovery, priority: Some(9), srq, .. } if (recovery, srq) == (offer, shared)));
     }
 
     #[test]

@@ -24,11 +24,14 @@ pub struct QpOptions {
     pub rq_depth: u32,
     /// Recovery mode to offer instead of the daemon's.
     pub recovery: Option<Recovery>,
+    /// Priority for stop control instead of the daemon's: 0, which stops first, to 15. Half of it is the 802.1p priority of the
+    /// frames.
+    pub priority: Option<u8>,
 }
 
 impl Default for QpOptions {
     fn default() -> Self {
-        Self { sq_depth: 32, rq_depth: 32, recovery: None }
+        Self { sq_depth: 32, rq_depth: 32, recovery: None, priority: None }
     }
 }
 

@@ -162,6 +162,9 @@ pub struct QpInfo {
     pub peer_name: Option<String>,
     /// The peer's queue pair number.
     pub peer_qp: Option<u32>,
+    /// Priority for stop control, 0 to 15.
+    #[serde(default)]
+    pub priority: u8,
     /// Recovery mode asked for: `irn`, `irn-strict` or `go-back-n`.
     pub recovery_offered: String,
     /// Recovery mode agreed on.

@@ -57,6 +57,16 @@ fn nodes(root: &Section<'_>, config: &serde_yaml::Mapping) -> Vec<Node> {
 fn node(name: String, section: Section<'_>, mut config: serde_yaml::Mapping) -> Node {
     let kind = section.require("kind", NodeKind::Host, scalar::word);
     overlay::put(&mut config, section.read("config", serde_yaml::Mapping::new(), overlay::read));
+    if section.has("stop") {
+        if kind == NodeKind::Switch {
+            section.complain(
+                "stop",
+                "stop control is for hosts: a switch forwards its packets like any other; remove it, or write it at a host",
+            );
+        }
+        let stop = section.read("stop", serde_yaml::Value::Null, |node| Ok(overlay::yaml(node)));
+        overlay::put(&mut config, [("stop".into(), stop)].into_iter().collect());
+    }
     section.finish();
     Node { name, kind, ports: Vec::new(), config }
 }

@@ -12,7 +12,8 @@ pub(super) fn read(node: &Node) -> Result<Mapping, String> {
     }
 }
 
-fn yaml(node: &Node) -> Yaml {
+/// A value as it stands.
+pub(super) fn yaml(node: &Node) -> Yaml {
     match &node.value {
         Value::Null => Yaml::Null,
         Value::Bool(value) => Yaml::Bool(*value),

@@ -34,6 +34,22 @@ fn the_switch_end_applies_the_impairment_in_both_directions() {
 }
 
 #[test]
+fn a_host_of_a_lab_has_stop_control_as_its_topology_says_and_a_switch_has_none() {
+    let text = |a: &str, s: &str| {
+        format!(
+            "{{name: x, nodes: {{a: {{kind: host{a}}}, b: {{kind: host}}, s: {{kind: switch{s}}}}}, links: [{{ends: [a, s]}}, {{ends: [b, s]}}]}}"
+        )
+    };
+    let lab = parse(&text(", stop: {tick: 20us, ask: {targets: [b]}}", "")).unwrap();
+    assert_eq!(node_file(&lab, "a")["stop"]["tick"], "20us");
+    assert_eq!(node_file(&lab, "b").get("stop"), None);
+    let wrong = parse(&text(", stop: {tick: 20}", "")).unwrap_err();
+    assert!(wrong.contains("nodes.a.config: stop.tick: \"20\" has no unit"), "{wrong}");
+    let switch = parse(&text("", ", stop: {}")).unwrap_err();
+    assert!(switch.contains("nodes.s.stop: stop control is for hosts"), "{switch}");
+}
+
+#[test]
 fn a_link_without_a_switch_is_impaired_at_its_first_end() {
     let lab = parse("{name: x, nodes: {a: {kind: host}, b: {kind: host}}, links: [{ends: [b, a], loss: 2%}]}").unwrap();
     assert_eq!(node_file(&lab, "b")["ports"][0]["impair"]["ingress"]["loss"], "2%");

@@ -56,6 +56,22 @@ fn live_changes_are_listed_typed_and_in_words() {
     );
 }
 
+#[test]
+fn stop_control_and_the_rate_that_it_reckons_with_apply_live() {
+    let with = |text: &str| Config::from_yaml(&format!("version: 1\nnode: a\n{text}\n"), "f").unwrap();
+    let (off, on, slow) = (
+        with("ports: [{ interface: e0, role: host }]"),
+        with("ports: [{ interface: e0, role: host }]\nstop: {}"),
+        with("ports: [{ interface: e0, role: host, rate: 1Gbit }]\nstop: {}"),
+    );
+    assert_eq!(off.reload_from(&on).unwrap().changes, [Change::Stop]);
+    assert_eq!(on.reload_from(&off).unwrap().changes, [Change::Stop]);
+    let rate = Change::PortRate { port: 0, rate: slow.ports[0].rate };
+    assert_eq!(on.reload_from(&slow).unwrap().changes, [rate, Change::Stop]);
+    let tick = with("ports: [{ interface: e0, role: host }]\nstop: { tick: 20us }");
+    assert_eq!(on.reload_from(&tick).unwrap().lines, ["stop.tick: 10us -> 20us"]);
+}
+
 /// The keys that a reload refuses after `change`.
 fn refused(change: impl FnOnce(&mut Config)) -> Vec<String> {
     let mut new = base();

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use weft_proto::stop::PRIORITIES;
+
+use super::client::Wishes;
 use super::protocol::{MAX_DEPTH, MAX_QUEUE_PAIRS, MAX_SIZE, MIN_ECHO};
 use crate::transfer::args::RecoveryName;
 
@@ -36,9 +39,18 @@ pub(crate) struct Remote {
     /// How to recover from losses [default: as weftd is configured]
     #[arg(long)]
     pub(crate) recovery: Option<RecoveryName>,
+    /// Priority for stop control: 0, which stops first, to 15 [default: as weftd is configured]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(..i64::from(PRIORITIES)))]
+    pub(crate) priority: Option<u8>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Remote {
+    pub(super) fn wishes(&self) -> Wishes {
+        Wishes { recovery: self.recovery.map(Into::into), priority: self.priority }
+    }
 }
 
 /// Which sizes of messages are measured, one after another.

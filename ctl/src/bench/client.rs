@@ -9,6 +9,17 @@ use crate::exit::{Exit, failure, of};
 use crate::interrupt::Interrupt;
 use crate::session::{Session, Shape, Target, explain};
 
+/// What a queue pair should be like, if not as the daemon is configured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    pub(super) recovery: Option<Recovery>,
+    pub(super) priority: Option<u8>,
+}
+
+impl Wishes {
+    pub(super) const NONE: Self = Self { recovery: None, priority: None };
+}
+
 /// A connection to `weftctl serve`.
 pub(super) struct Client {
     pub(super) session: Session,
@@ -24,12 +35,12 @@ pub(super) fn connect(
     context: &Context,
     (host, service): (&str, u16),
     hello: &Hello,
-    recovery: Option<Recovery>,
+    wishes: Wishes,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Client> {
     hello.check().map_err(|why| failure(Exit::Usage, why))?;
     let target = Target { host, service, listener: "weftctl serve" };
-    let shape = Shape { recovery, ..hello.measuring() };
+    let shape = Shape { recovery: wishes.recovery, priority: wishes.priority, ..hello.measuring() };
     let (session, agreed) = Session::connect(context, &target, &serde_json::to_vec(hello)?, shape, interrupt).map_err(older)?;
     let foreign = |_| failure(Exit::Failed, format!("{host}: something else than weftctl serve listens on service {service}"));
     let answer = serde_json::from_slice(&agreed.private).map_err(foreign)?;

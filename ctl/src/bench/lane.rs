@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use weft_verbs::{Access, AtomicOp, Context, Data, Inline, MemoryRegion, Recovery, SendOp, SgList};
 
-use super::client::{self, Client};
+use super::client::{self, Client, Wishes};
 use super::flow::{Flow, Limits, Measured};
 use super::protocol::{ATOMIC, DONE, Hello, Layout, Mode, STOP, Tally};
 use crate::exit::{Exit, failure};
@@ -39,7 +39,7 @@ impl Lane {
         context: &Context,
         target: (&str, u16),
         (hello, both, inline): (&Hello, bool, bool),
-        recovery: Option<Recovery>,
+        wishes: Wishes,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
         let wanted = hello.clone().and_back(both.then_some(0));
@@ -50,7 +50,7 @@ impl Lane {
         if both {
             memory.copy_in(0, &vec![if hello.mode == Mode::Read { PATTERN } else { 0 }; usize::try_from(hello.size)?])?;
         }
-        let Client { session, recovery, answer } = client::connect(context, target, &hello, recovery, interrupt)?;
+        let Client { session, recovery, answer } = client::connect(context, target, &hello, wishes, interrupt)?;
         let rkey = match hello.mode {
             Mode::Echo | Mode::Sink => 0,
             _ => answer.rkey.context("weftctl serve opened no memory")?,

@@ -76,9 +76,8 @@ fn echo(
     interrupt: &Interrupt,
 ) -> anyhow::Result<(LatencyResult, Option<u8>)> {
     let remote = &arguments.remote;
-    let recovery = remote.recovery.map(Into::into);
     let Client { mut session, recovery, .. } =
-        client::connect(context, (&remote.to, remote.service), &hello(Mode::Echo, size), recovery, interrupt)?;
+        client::connect(context, (&remote.to, remote.service), &hello(Mode::Echo, size), remote.wishes(), interrupt)?;
     let message = vec![0x57; usize::try_from(size)?];
     let (mut spans, mut signal) = (Histogram::new(), None);
     for number in 0..arguments.count + WARM_UP {
@@ -125,9 +124,8 @@ fn complete(
     interrupt: &Interrupt,
 ) -> anyhow::Result<(LatencyResult, Option<u8>)> {
     let (remote, mode) = (&arguments.remote, mode(arguments.operation));
-    let recovery = remote.recovery.map(Into::into);
     let what = (&hello(mode, size), false, false);
-    let mut lane = Lane::open(context, (&remote.to, remote.service), what, recovery, interrupt)?;
+    let mut lane = Lane::open(context, (&remote.to, remote.service), what, remote.wishes(), interrupt)?;
     let limits = Limits { warm_up: WARM_UP, count: arguments.count.saturating_add(WARM_UP), duration: Duration::MAX };
     let measured = lane.run(limits)?.here;
     let result = LatencyResult {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::args::Ping;
-use super::client;
+use super::client::{self, Wishes};
 use super::histogram::Histogram;
 use super::protocol::{Hello, MIN_ECHO, Mode};
 use super::report::Spans;
@@ -34,7 +34,7 @@ pub(crate) fn run(sockets: &Sockets, arguments: &Ping) -> anyhow::Result<u8> {
     let interrupt = Interrupt::register()?;
     let hello = Hello::new(Mode::Echo, arguments.size, DEPTH);
     let context = client::attach(&sockets.app_socket)?;
-    let client = client::connect(&context, (&arguments.host, arguments.service), &hello, None, &interrupt)?;
+    let client = client::connect(&context, (&arguments.host, arguments.service), &hello, Wishes::NONE, &interrupt)?;
     let mut session = client.session;
     let mut spans = Histogram::new();
     let (mut sent, mut outcome) = (0, Ok(()));

@@ -183,14 +183,23 @@ impl Hello {
             Mode::Sink => (self.sink_receives(), 1),
             Mode::Write | Mode::Read | Mode::FetchAdd | Mode::CompareSwap => (1, 1),
         };
-        Shape { slot: self.slot(), receives, sends, requests: if self.is_both() { self.requests() } else { 0 }, recovery: None }
+        Shape {
+            slot: self.slot(),
+            receives,
+            sends,
+            requests: if self.is_both() { self.requests() } else { 0 },
+            recovery: None,
+            priority: None,
+        }
     }
 
     /// The measuring side's mailbox.
     pub(super) fn measuring(&self) -> Shape {
-        let shape = |receives| Shape { slot: MIN_ECHO, receives, sends: 1, requests: self.requests(), recovery: None };
+        let shape = |receives| Shape { slot: MIN_ECHO, receives, sends: 1, requests: self.requests(), recovery: None, priority: None };
         match self.mode {
-            Mode::Echo => Shape { slot: self.size, receives: 2 * self.depth, sends: self.depth, requests: 0, recovery: None },
+            Mode::Echo => {
+                Shape { slot: self.size, receives: 2 * self.depth, sends: self.depth, requests: 0, recovery: None, priority: None }
+            }
             Mode::Sink if self.is_both() => Shape { slot: self.slot(), ..shape(self.sink_receives()) },
             _ => shape(1),
         }

@@ -123,8 +123,7 @@ fn measure(
 fn open(context: &Context, plan: &Plan<'_>, size: u32, interrupt: &Interrupt) -> anyhow::Result<Vec<Lane>> {
     let remote = plan.remote;
     let what = (&plan.hello(size), plan.load.both, plan.inline);
-    let recovery = remote.recovery.map(Into::into);
-    let lane = |_| Lane::open(context, (&remote.to, remote.service), what, recovery, interrupt);
+    let lane = |_| Lane::open(context, (&remote.to, remote.service), what, remote.wishes(), interrupt);
     let mut lanes: Vec<Lane> = (0..plan.load.qps).map(lane).collect::<anyhow::Result<_>>()?;
     if lanes.len() > 1 {
         lanes.iter_mut().for_each(|lane| lane.session.share_events());

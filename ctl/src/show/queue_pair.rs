@@ -28,7 +28,7 @@ const TOPICS: [&str; 6] = ["traffic", "loss and recovery", "congestion", "acknow
 fn topic(name: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {
-        () if has(&["congestion", "paced", "marked", "notifications"]) => "congestion",
+        () if has(&["congestion", "paced", "marked", "notifications", "stop_limited"]) => "congestion",
         () if has(&["rnr"]) => "receiver not ready",
         () if has(&["retransmit", "timeout", "probe", "duplicate", "early"]) => "loss and recovery",
         () if has(&["acks", "naks"]) => "acknowledgements",
@@ -53,6 +53,7 @@ fn connection(qp: &QpInfo) -> Rows {
         ("peer", or_none(qp.peer.as_ref().map(|mac| qp.peer_name.as_ref().map_or_else(|| mac.clone(), |name| format!("{name} ({mac})"))))),
         ("peer's queue pair", or_none(qp.peer_qp)),
         ("recovery", recovery(qp)),
+        ("priority", format!("{} of 0 to 15, 802.1p priority {}", qp.priority, qp.priority / 2)),
         ("payload of a packet", text::bytes(qp.payload.into())),
     ]
 }
@@ -119,13 +120,13 @@ mod tests {
 
     fn qp() -> QpInfo {
         serde_json::from_value(serde_json::json!({
-            "qp": 258, "application": 3, "state": "established", "peer": "02:00:00:00:00:0b", "peer_name": "b", "peer_qp": 7,
+            "qp": 258, "application": 3, "state": "established", "peer": "02:00:00:00:00:0b", "peer_name": "b", "peer_qp": 7, "priority": 9,
             "recovery_offered": "irn", "recovery": "go-back-n", "payload": 1400, "window_cap": 256, "in_flight": 12,
             "sq_used": 1, "sq_depth": 32, "rq_used": 2, "rq_depth": 64, "srtt_us": 80, "rttvar_us": 9,
             "rtt_percentiles_us": [75, 900, 1000], "farthest_early": 5,
             "congestion": { "algorithm": "swift", "window_milli_packets": 2500, "rate_bps": null },
             "counters": QpCounters::default(),
-            "counts": { "retransmitted_fast": 11, "timeouts": 0, "rnr_sent": 3, "paced_nanos": 1_500, "bytes_sent": 9 },
+            "counts": { "retransmitted_fast": 11, "timeouts": 0, "rnr_sent": 3, "paced_nanos": 1_500, "stop_limited_nanos": 2_500, "bytes_sent": 9 },
         }))
         .unwrap()
     }
@@ -136,6 +137,7 @@ mod tests {
         for words in [
             "b (02:00:00:00:00:0b)",
             "go-back-n: the peer does not speak irn",
+            "9 of 0 to 15, 802.1p priority 4",
             "12 of at most 256",
             "swift, window 2.500 packets",
             "p50 75, p99 900, max 1000 us",

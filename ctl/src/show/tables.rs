@@ -14,7 +14,7 @@ use crate::text;
 const NONE: &str = "-";
 
 /// A table whose columns named in capitals with a leading `>` are right-aligned numbers.
-pub(super) fn table(columns: &[&str]) -> Table {
+pub(crate) fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(columns.iter().map(|column| column.trim_start_matches('>')));
     for (column, name) in table.column_iter_mut().zip(columns) {
@@ -26,7 +26,7 @@ pub(super) fn table(columns: &[&str]) -> Table {
     table
 }
 
-pub(super) fn or_none(value: Option<impl Display>) -> String {
+pub(crate) fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
@@ -96,7 +96,7 @@ pub(super) fn ports(ports: &[PortInfo]) -> Table {
     table
 }
 
-fn drops(drops: &Drops) -> String {
+pub(crate) fn drops(drops: &Drops) -> String {
     named(drops.iter().map(|(reason, frames)| (reason.as_str(), *frames)))
 }
 

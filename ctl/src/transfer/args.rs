@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use weft_proto::stop::PRIORITIES;
+
 use super::protocol::{MAX_CHUNK, MAX_WINDOW};
 
 /// The service on which `receive` listens, unless told otherwise.
@@ -17,6 +19,9 @@ pub(crate) struct Copy {
     /// How to recover from losses [default: as weftd is configured]
     #[arg(long)]
     pub(crate) recovery: Option<RecoveryName>,
+    /// Priority for stop control: 0, which stops first, to 15 [default: as weftd is configured]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(..i64::from(PRIORITIES)))]
+    pub(crate) priority: Option<u8>,
     /// Bytes written to the other host at a time
     #[arg(long, default_value = "256KiB", value_parser = chunk)]
     pub(crate) chunk: u32,

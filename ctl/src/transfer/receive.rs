@@ -146,7 +146,7 @@ impl Receiver {
         let memory = Arc::new(self.context.register(len, access).map_err(|error| explain(error, "this host"))?);
         let grant = Grant { chunk, window, rkey: memory.rkey() };
         // Two more: a message may come while the one before it is being answered.
-        let shape = Shape { slot: MAX_MESSAGE, receives: window + 2, sends: window + 2, requests: 0, recovery: None };
+        let shape = Shape { slot: MAX_MESSAGE, receives: window + 2, sends: window + 2, requests: 0, recovery: None, priority: None };
         let session = Session::accept(&self.context, incoming, &encode(&grant), shape, &self.interrupt)?;
         Ok(Some(Transfer { session, memory, grant }))
     }

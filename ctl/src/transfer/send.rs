@@ -30,7 +30,8 @@ pub(crate) fn run(sockets: &Sockets, arguments: &Copy) -> anyhow::Result<u8> {
     // As many answers as messages can be on their way: a credit and a word about a file for each of the receiver's.
     let receives = 2 * arguments.depth + 4;
     let recovery = arguments.recovery.map(Into::into);
-    let shape = Shape { slot: MAX_MESSAGE, receives, sends: arguments.depth + 2, requests: arguments.depth, recovery };
+    let priority = arguments.priority;
+    let shape = Shape { slot: MAX_MESSAGE, receives, sends: arguments.depth + 2, requests: arguments.depth, recovery, priority };
     let target = Target { host: &host, service: arguments.service, listener: "weftctl receive DIR" };
     let (session, agreed) = Session::connect(&context, &target, &encode(&hello), shape, &interrupt)?;
     let grant = Grant::decode(&agreed.private, &hello).ok_or_else(|| {

@@ -130,3 +130,44 @@ fn measurements_tell_what_was_measured_and_the_lists_show_it() {
     assert!(text(&stage.ok("a", &["config".as_ref(), "show".as_ref()])).contains("node: a"));
     assert!(text(&stage.ok("a", &["reload".as_ref()])).contains("nothing has changed"));
 }
+
+const STOPPING: &str = "
+name: pair
+nodes:
+  a: { kind: host, stop: { tick: 1ms, detect: off } }
+  b: { kind: host, stop: { tick: 1ms, obey: { longest: 60s } } }
+links: [ { ends: [a, b] } ]
+";
+
+#[test]
+fn stop_control_is_shown_steered_and_followed() {
+    let stage = Stage::up_with(STOPPING);
+    let ok = |node: &str, words: &[&str]| {
+        let words: Vec<_> = words.iter().map(std::ffi::OsStr::new).collect();
+        text(&stage.ok(node, &words))
+    };
+    assert!(ok("a", &["stop", "show"]).contains("obeys, does not ask by itself"));
+    let sent = ok("a", &["stop", "send", "b", "--timer", "255", "--rate", "4"]);
+    assert_eq!(sent.trim(), "b is asked to stop frames below 15 for 255 ticks, rate 4");
+    let obeyed = ok("b", &["stop", "watch", "--all", "--count", "1"]);
+    assert!(obeyed.contains("obeyed") && obeyed.contains("  a  ") && obeyed.contains("rate 25.0%"), "{obeyed}");
+    let line = ok("b", &["stop", "watch", "--all", "--count", "1", "--json"]);
+    let event: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
+    assert_eq!((&event["event"], &event["name"], event["number"].as_u64()), (&"obeyed".into(), &"a".into(), Some(0)), "{event}");
+    let shown: serde_json::Value = serde_json::from_str(&ok("b", &["stop", "show", "--json"])).unwrap();
+    assert_eq!((&shown["askers"]["items"][0]["name"], shown["ports"].as_array().unwrap().len()), (&"a".into(), 1), "{shown}");
+}
+
+#[test]
+fn stop_control_refuses_what_cannot_be_and_a_watch_ends_when_asked_to() {
+    let stage = Stage::up_with(STOPPING);
+    let fails = |node: &str, words: &[&str], code| stage.fails(node, &words.iter().map(std::ffi::OsStr::new).collect::<Vec<_>>(), code);
+    assert!(fails("a", &["stop", "send", "nobody"], 1).contains("neither a name in hosts"));
+    assert!(fails("a", &["stop", "send", "a"], 1).contains("a is this node itself"));
+    assert!(fails("a", &["stop", "cancel", "b"], 1).contains("b is not asked to stop"));
+    assert!(fails("a", &["stop", "send", "b", "--rate", "16"], 2).contains("16 is not in 0..=15"));
+    let watch = stage.start("a", &["stop", "watch", "--all"].map(std::ffi::OsStr::new));
+    let said = stage.ok("a", &["stop", "send", "b"].map(std::ffi::OsStr::new));
+    assert!(said.status.success());
+    assert!(watch.interrupt().success(), "an interrupted watch has done its work");
+}

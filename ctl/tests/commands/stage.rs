@@ -38,9 +38,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn up() -> Self {
+        Self::up_with(TOPOLOGY)
+    }
+
+    /// With another topology of the same name.
+    pub(crate) fn up_with(topology: &str) -> Self {
         let stage = Self { folder: TempDir::with_prefix("weft-commands-").unwrap() };
         ["run", "from", "to"].iter().for_each(|name| fs::create_dir(stage.path(name)).unwrap());
-        fs::write(stage.path("topology.yaml"), TOPOLOGY).unwrap();
+        fs::write(stage.path("topology.yaml"), topology).unwrap();
         let program = std::env::current_exe().unwrap();
         let script = format!("#!/bin/sh\n{CONFIG}=\"$2\" exec {} stage::weftd_program --exact --ignored --nocapture\n", program.display());
         fs::write(stage.path("weftd"), script).unwrap();

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::event::EventfdFlags;
 use weft_config::model::Applications;
+use weft_proto::stop::PRIORITIES;
 use weft_proto::transport::{Access, AppId, CommandError, QpInit};
 use weft_proto::wire::MacAddr;
 use weft_verbs::layout::{CompletionEntry, Entry, MAX_RING, RecvEntry, SendEntry, VERSION};
@@ -285,10 +286,11 @@ impl AppSession {
                 })?
             }
             Command::CreateCq { depth } => self.plan_cq(depth, settings)?,
-            Command::CreateQp { send_cq, recv_cq, sq_depth, rq_depth, recovery, srq } => {
+            Command::CreateQp { send_cq, recv_cq, sq_depth, rq_depth, recovery, priority, srq } => {
+                check_priority(priority)?;
                 let (recovery, srq) = (recovery.map(|offer| offer.0), srq.map(|name| name.0));
                 let rq_depth = if srq.is_some() { 0 } else { rq_depth };
-                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, srq, recovery }, settings)?
+                self.plan_qp(QpInit { send_cq, recv_cq, sq_depth, rq_depth, srq, recovery, priority }, settings)?
             }
             Command::CreateSrq { depth } => self.plan_srq(depth, settings)?,
             Command::DestroySrq { srq } => AppAction::DestroySrq { srq }.into(),
@@ -428,6 +430,16 @@ fn check_alignment(base: u64, access: Access) -> Result<(), Refusal> {
         return Err(Refusal(ErrorCode::BadArgument, message));
     }
     Ok(())
+}
+
+fn check_priority(priority: Option<u8>) -> Result<(), Refusal> {
+    match priority {
+        Some(priority) if priority >= PRIORITIES => {
+            let message = format!("priority is {priority}; a queue pair has one from 0, which stops first, to {}", PRIORITIES - 1);
+            Err(Refusal(ErrorCode::BadArgument, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn checked_private(private: Vec<u8>) -> Result<Vec<u8>, Refusal> {

@@ -17,7 +17,7 @@ use crate::snapshot::LOCAL;
 use crate::worker::WorkerSilent;
 
 /// The name of a port of the switch.
-fn port_name(node: &Node, port: PortId) -> String {
+pub(super) fn port_name(node: &Node, port: PortId) -> String {
     node.config.ports.get(port.index()).map_or_else(|| LOCAL.to_owned(), |port| port.name.clone())
 }
 
@@ -107,6 +107,7 @@ fn queue_pair(node: &Node, view: &QpView) -> QpInfo {
         peer: view.peer.map(|mac| mac.to_string()),
         peer_name: view.peer.and_then(|mac| name_of(node, mac)),
         peer_qp: view.peer_qp.map(|number| number.0),
+        priority: view.priority,
         recovery_offered: view.recovery_offered.word().to_owned(),
         recovery: view.recovery.map(|recovery| recovery.word().to_owned()),
         payload: view.payload,

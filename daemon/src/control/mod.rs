@@ -10,6 +10,7 @@ mod node;
 mod reload;
 mod show;
 mod signals;
+mod stop;
 mod trace;
 
 use std::io;

@@ -16,7 +16,8 @@ use weft_proto::Instant;
 use weft_proto::wire::MacAddr;
 
 use super::client::Answer;
-use super::{detail, show, trace};
+use super::stop::ByHand;
+use super::{detail, show, stop, trace};
 use crate::app::session::Settings;
 use crate::clock::monotonic;
 use crate::logging::LogControl;
@@ -89,6 +90,10 @@ impl Node {
             Request::Qps { offset } => json(&detail::queue_pairs(self, offset)?),
             Request::Qp { qp } => json(&detail::queue_pair_of(self, qp)?),
             Request::QpTrace { qp, last } => json(&trace::events_of(self, qp, last)?),
+            Request::StopShow { offset } => json(&stop::show(self, offset)?),
+            Request::StopEvents { since } => json(&stop::events(self, since)?),
+            Request::StopSend { host, priority, timer, rate } => json(&stop::send(self, &host, ByHand { priority, timer, rate })?),
+            Request::StopCancel { host } => json(&stop::cancel(self, &host)?),
             Request::Config => json(&self.config_text()),
             Request::Reload => json(&self.reload()?),
             Request::Shutdown => {

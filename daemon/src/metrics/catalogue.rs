@@ -3,7 +3,9 @@
 //! Names follow the Prometheus conventions: prefix `weft_`, base units (bytes, seconds), `_total` for counters.
 //! `docs/metrics.md` is this table as a page; a test keeps the two equal.
 
+use weft_proto::stop::{StopCounters, WatchView};
 use weft_proto::transport::{MAX_PEERS, PeerTotals, QpCounters};
+use weft_proto::wire::MacAddr;
 use weft_proto::{DropReason, Duration};
 
 use crate::snapshot::{PortSnapshot, Snapshot, TransportSnapshot};
@@ -78,6 +80,26 @@ impl Samples {
         }
     }
 
+    fn stop(&mut self, snapshot: &Snapshot, value: fn(&StopCounters) -> u64) {
+        if let Some(stop) = &snapshot.stop {
+            self.add(&[], value(&stop.counters));
+        }
+    }
+
+    fn stop_by_label<const N: usize>(&mut self, snapshot: &Snapshot, values: fn(&StopCounters) -> [(&'static str, u64); N]) {
+        for (label, value) in snapshot.stop.iter().flat_map(|stop| values(&stop.counters)) {
+            self.add(&[label], value);
+        }
+    }
+
+    fn per_watched_port(&mut self, snapshot: &Snapshot, value: fn(&WatchView) -> u64) {
+        for view in snapshot.stop.iter().flat_map(|stop| &stop.watches) {
+            if let Some(port) = snapshot.ports.get(view.port.index()) {
+                self.add(&[&port.name], value(view));
+            }
+        }
+    }
+
     fn transport(&mut self, snapshot: &Snapshot, value: fn(&TransportSnapshot) -> u64) {
         if let Some(transport) = &snapshot.transport {
             self.add(&[], value(transport));
@@ -91,12 +113,27 @@ impl Samples {
     }
 }
 
+/// Why a stop control packet changes nothing.
+const STOP_REASONS: [DropReason; 8] = [
+    DropReason::NotForUs,
+    DropReason::BadLength,
+    DropReason::UnknownCommand,
+    DropReason::StopStranger,
+    DropReason::StopBadTag,
+    DropReason::StopReplay,
+    DropReason::StopBudget,
+    DropReason::StopTableFull,
+];
+
 /// Hosts that are told apart no longer, or never were.
 const OTHER: &str = "other";
 
 /// What a host is called: its name in the configuration, or its address.
 fn peer_label(snapshot: &Snapshot, totals: &PeerTotals) -> String {
-    let Some(mac) = totals.peer else { return OTHER.to_owned() };
+    totals.peer.map_or_else(|| OTHER.to_owned(), |mac| host_label(snapshot, mac))
+}
+
+fn host_label(snapshot: &Snapshot, mac: MacAddr) -> String {
     snapshot.hosts.get(&mac).filter(|name| *name != OTHER).cloned().unwrap_or_else(|| mac.to_string())
 }
 
@@ -306,6 +343,67 @@ pub static CATALOGUE: &[Family] = &[
             out.per_reason(&[], |reason| s.transport_drops.of(reason));
         }
     }),
+    counter(
+        "weft_stop_sent_packets_total",
+        &["command"],
+        "Stop control packets sent: to hosts that were free to send, again to hosts already told, and cancellations.",
+        |s, out| {
+            out.stop_by_label(s, |c| [("stop", c.stops_sent), ("refresh", c.refreshes_sent), ("cancel", c.cancels_sent)]);
+        },
+    ),
+    counter(
+        "weft_stop_received_packets_total",
+        &["command"],
+        "Well-formed stop control packets received and not refused as forged.",
+        |s, out| {
+            out.stop_by_label(s, |c| [("stop", c.stops_received), ("cancel", c.cancels_received)]);
+        },
+    ),
+    counter("weft_stop_refused_packets_total", &["reason"], "Stop control packets that changed nothing, by reason.", |s, out| {
+        for (stop, reason) in s.stop.iter().flat_map(|stop| STOP_REASONS.map(|reason| (stop, reason))) {
+            out.add(&[reason.label()], stop.refused.of(reason));
+        }
+    }),
+    counter(
+        "weft_stop_stops_total",
+        &["outcome"],
+        "Stops by what became of them: obeyed ones began, extended ones went on; they expire, are cancelled by the host, or are capped because they lasted for too long.",
+        |s, out| {
+            out.stop_by_label(s, |c| {
+                [("obeyed", c.obeyed), ("extended", c.extended), ("expired", c.expired), ("cancelled", c.cancelled), ("capped", c.capped)]
+            });
+        },
+    ),
+    counter(
+        "weft_stop_late_frames_total",
+        &[],
+        "Frames to a host that left between the arrival of its stop packet and its being obeyed.",
+        |s, out| out.stop(s, |c| c.late_frames),
+    ),
+    gauge("weft_stop_late_frames_max", &[], "The most such frames for one stop packet.", |s, out| out.stop(s, |c| c.late_frames_max)),
+    counter(
+        "weft_stop_stopped_seconds_total",
+        &["peer"],
+        "Time for which the host held this node back; slowed down to half counts half.",
+        |s, out| {
+            if let Some(stop) = &s.stop {
+                stop.stopped.iter().for_each(|&(host, span)| out.add_seconds(&[&host_label(s, host)], span));
+                out.add_seconds(&[OTHER], stop.stopped_by_others);
+            }
+        },
+    ),
+    gauge("weft_stop_stopping_hosts", &[], "Hosts that hold this node back now.", |s, out| {
+        s.stop.iter().for_each(|stop| out.add(&[], stop.stopping));
+    }),
+    gauge("weft_stop_asked_hosts", &[], "Hosts that this node asks to stop now.", |s, out| {
+        s.stop.iter().for_each(|stop| out.add(&[], stop.asked));
+    }),
+    gauge("weft_stop_congested", &["port"], "1 if the port shows signs of congestion.", |s, out| {
+        out.per_watched_port(s, |view| u64::from(view.congested_since.is_some()));
+    }),
+    counter("weft_stop_congestions_total", &["port"], "Times that the port began to show signs of congestion.", |s, out| {
+        out.per_watched_port(s, |view| view.congestions);
+    }),
     counter("weft_worker_batches_total", &["kind"], "Rounds of the worker's loop, by whether any frame moved.", |s, out| {
         out.add(&["busy"], s.worker.busy_breaths);
         out.add(&["idle"], s.worker.breaths.saturating_sub(s.worker.busy_breaths));
@@ -340,7 +438,8 @@ pub fn page() -> String {
          The host's name in `hosts` of the configuration, or its Ethernet address. At most {MAX_PEERS} hosts are told apart; `{OTHER}` sums \
          up the rest, so that all values of `peer` together are the sum over the node. A host keeps its series while a queue pair is \
          connected to it. Afterwards it keeps it until a new host needs the place: then the one with the fewest bytes goes to `{OTHER}`, \
-         which grows by what that one had. There are no series per queue pair; see `weftctl qp show`.\n"
+         which grows by what that one had. Of `weft_stop_stopped_seconds_total` the first {MAX_PEERS} hosts in stop control's table are told \
+         apart; like all of `weft_stop_*` it begins anew when a reload changes `stop`. There are no series per queue pair; see `weftctl qp show`.\n"
     );
     page += "\n## Values of `reason`\n\n| reason | meaning |\n| --- | --- |\n";
     for reason in DropReason::ALL {

@@ -3,13 +3,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use prometheus_parse::{Scrape, Value};
+use weft_proto::stop::{StopCounters, WatchView};
 use weft_proto::switch::Traffic;
 use weft_proto::transport::PeerTotals;
 use weft_proto::wire::MacAddr;
 use weft_proto::{DropReason, Duration, Instant};
 
 use super::*;
-use crate::snapshot::{PortSnapshot, TransportSnapshot};
+use crate::snapshot::{PortSnapshot, StopSnapshot, TransportSnapshot};
 
 fn full_board() -> Arc<Board> {
     let board = Arc::new(Board::default());
@@ -24,11 +25,36 @@ fn full_board() -> Arc<Board> {
         transport.counters.retransmitted_timeout = 4;
         snapshot.transport = Some(transport);
         snapshot.peers = [None, Some(B), Some(C)].map(totals).into();
+        snapshot.stop = Some(stop());
         snapshot.worker.breaths = 10;
         snapshot.worker.busy_breaths = 4;
     });
     board.set_hosts(&[("b".to_owned(), B), ("other".to_owned(), C)].into());
     board
+}
+
+fn stop() -> StopSnapshot {
+    let counters =
+        StopCounters { refreshes_sent: 21, cancels_received: 22, capped: 23, late_frames: 24, late_frames_max: 25, ..Default::default() };
+    let mut refused = weft_proto::DropCounts::default();
+    refused.add(DropReason::StopReplay, 26);
+    let watch = WatchView {
+        port: weft_proto::PortId(0),
+        congested_since: Some(Instant::from_nanos(1)),
+        signs: [Some(true), None, None],
+        sources: 2,
+        congestions: 27,
+    };
+    let stopped = vec![(B, Duration::from_millis(1500))];
+    StopSnapshot {
+        counters,
+        refused,
+        stopped,
+        stopped_by_others: Duration::from_millis(250),
+        watches: vec![watch],
+        stopping: 28,
+        asked: 29,
+    }
 }
 
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
@@ -77,6 +103,28 @@ fn numbers_arrive_under_their_labels() {
     assert_eq!(value(&scrape, "weft_port_dropped_frames_total", &loss), Value::Counter(3.0));
     assert_eq!(value(&scrape, "weft_transport_retransmissions_total", &[("cause", "timeout")]), Value::Counter(4.0));
     assert_eq!(value(&scrape, "weft_worker_batches_total", &[("kind", "idle")]), Value::Counter(6.0));
+}
+
+#[test]
+fn stop_control_is_counted_by_command_reason_outcome_peer_and_port() {
+    let scrape = scrape(&Metrics::new(full_board()).unwrap().text().unwrap());
+    for (name, label, number) in [
+        ("sent_packets", ("command", "refresh"), 21.0),
+        ("received_packets", ("command", "cancel"), 22.0),
+        ("stops", ("outcome", "capped"), 23.0),
+        ("refused_packets", ("reason", "stop_replay"), 26.0),
+        ("refused_packets", ("reason", "stop_bad_tag"), 0.0),
+        ("stopped_seconds", ("peer", "b"), 1.5),
+        ("stopped_seconds", ("peer", "other"), 0.25),
+        ("congestions", ("port", "eth0"), 27.0),
+    ] {
+        assert_eq!(value(&scrape, &format!("weft_stop_{name}_total"), &[label]), Value::Counter(number), "{name}");
+    }
+    assert_eq!(value(&scrape, "weft_stop_late_frames_total", &[]), Value::Counter(24.0));
+    for (name, number) in [("late_frames_max", 25.0), ("stopping_hosts", 28.0), ("asked_hosts", 29.0)] {
+        assert_eq!(value(&scrape, &format!("weft_stop_{name}"), &[]), Value::Gauge(number));
+    }
+    assert_eq!(value(&scrape, "weft_stop_congested", &[("port", "eth0")]), Value::Gauge(1.0));
 }
 
 #[test]

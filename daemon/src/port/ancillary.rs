@@ -1,6 +1,6 @@
-//! What the kernel says about a frame beside its bytes: the VLAN tag it took out, and the state of its checksum.
+//! What the kernel says about a frame beside its bytes: the VLAN tag it took out, the state of its checksum, when it arrived.
 //!
-//! Pure: reads the bytes of a control message, receives nothing.
+//! Pure: reads the bytes of control messages, receives nothing.
 
 use weft_proto::wire::eth::{ETH_HEADER, VLAN_HEADER};
 use weft_proto::{FrameRef, Pool};
@@ -11,6 +11,8 @@ const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 /// `PACKET_AUXDATA` as a type of control message.
 pub(super) const PACKET_AUXDATA: i32 = 8;
+/// `SO_TIMESTAMPNS_NEW` of `asm-generic/socket.h`, also as a type of control message.
+pub(super) const TIMESTAMP: i32 = 64;
 /// The tag type if the kernel does not name it: 802.1Q.
 const TPID_DEFAULT: u16 = 0x8100;
 
@@ -18,8 +20,14 @@ const TPID_DEFAULT: u16 = 0x8100;
 const CONTROL_HEADER: usize = size_of::<usize>() + 8;
 /// `struct tpacket_auxdata`.
 const AUXDATA: usize = 20;
-/// Room for one auxiliary message, rounded up to its alignment.
-pub(super) const CONTROL_LEN: usize = CONTROL_HEADER + AUXDATA.next_multiple_of(size_of::<usize>());
+/// `struct __kernel_timespec`.
+const TIMESPEC: usize = 16;
+/// Room for one auxiliary message and one time, rounded up to their alignment.
+pub(super) const CONTROL_LEN: usize = 2 * CONTROL_HEADER + TIMESPEC + aligned(AUXDATA);
+
+const fn aligned(len: usize) -> usize {
+    len.next_multiple_of(size_of::<usize>())
+}
 
 /// A buffer for control messages, aligned as the kernel wants them.
 #[derive(Clone, Copy, Debug)]
@@ -45,20 +53,28 @@ pub(super) struct Auxiliary {
     pub(super) tag: Option<Tag>,
     /// The transport checksum is still to be computed.
     pub(super) checksum_missing: bool,
+    /// When the frame arrived by the wall clock, in nanoseconds since 1970; only if asked for.
+    pub(super) arrived: Option<u64>,
 }
 
 impl Auxiliary {
-    /// Reads the first control message of a buffer that the kernel filled to `len` bytes.
+    /// Reads the control messages of a buffer that the kernel filled to `len` bytes.
     pub(super) fn parse(control: &Control, len: usize) -> Self {
-        let filled = &control.0[..len.min(CONTROL_LEN)];
-        let Some((header, data)) = filled.split_at_checked(CONTROL_HEADER) else { return Self::default() };
-        let word = size_of::<usize>();
-        let level = native_u32(&header[word..]);
-        let kind = native_u32(&header[word + 4..]);
-        if level != Some(libc::SOL_PACKET.cast_unsigned()) || kind != Some(PACKET_AUXDATA.cast_unsigned()) {
-            return Self::default();
+        let mut read = Self::default();
+        let mut rest = &control.0[..len.min(CONTROL_LEN)];
+        // Each step takes at least a header off the rest.
+        while let Some((level, kind, data, behind)) = next_message(rest) {
+            match (level, kind) {
+                (libc::SOL_PACKET, PACKET_AUXDATA) => {
+                    let auxdata = Self::from_auxdata(data).unwrap_or_default();
+                    (read.tag, read.checksum_missing) = (auxdata.tag, auxdata.checksum_missing);
+                }
+                (libc::SOL_SOCKET, TIMESTAMP) => read.arrived = nanos_of(data),
+                _ => {}
+            }
+            rest = behind;
         }
-        Self::from_auxdata(data).unwrap_or_default()
+        read
     }
 
     fn from_auxdata(data: &[u8]) -> Option<Self> {
@@ -69,8 +85,24 @@ impl Auxiliary {
         let tpid = if status & VLAN_TPID_VALID != 0 { named } else { TPID_DEFAULT };
         // The valid bit decides, not the value: a priority tag with VID 0 and PCP 0 has a TCI of zero.
         let tag = (status & VLAN_VALID != 0).then_some(Tag { tpid, tci });
-        Some(Self { tag, checksum_missing: status & CHECKSUM_NOT_READY != 0 })
+        Some(Self { tag, checksum_missing: status & CHECKSUM_NOT_READY != 0, arrived: None })
     }
+}
+
+/// Level, type and data of the first message, and what is behind it. Its length is the kernel's, the room is ours.
+fn next_message(bytes: &[u8]) -> Option<(i32, i32, &[u8], &[u8])> {
+    let word = size_of::<usize>();
+    let len = usize::from_ne_bytes(*bytes.first_chunk()?);
+    let (header, data) = bytes.get(..len)?.split_at_checked(CONTROL_HEADER)?;
+    let field = |at| native_u32(&header[at..]).map(u32::cast_signed);
+    Some((field(word)?, field(word + 4)?, data, bytes.get(aligned(len)..).unwrap_or_default()))
+}
+
+/// Nanoseconds of a `struct __kernel_timespec`.
+fn nanos_of(data: &[u8]) -> Option<u64> {
+    let seconds = i64::from_ne_bytes(*data.first_chunk()?);
+    let nanos = i64::from_ne_bytes(*data.get(8..)?.first_chunk()?);
+    u64::try_from(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?).ok()
 }
 
 fn native_u32(bytes: &[u8]) -> Option<u32> {
@@ -136,6 +168,30 @@ mod tests {
         let mut foreign = full;
         foreign.0[size_of::<usize>() + 4] = 99;
         assert_eq!(Auxiliary::parse(&foreign, CONTROL_LEN), Auxiliary::default());
+    }
+
+    #[test]
+    fn the_time_of_arrival_stands_in_front_of_the_rest_or_behind_it_or_not_at_all() {
+        let mut time = Vec::new();
+        time.extend((CONTROL_HEADER + TIMESPEC).to_ne_bytes());
+        time.extend(libc::SOL_SOCKET.to_ne_bytes());
+        time.extend(TIMESTAMP.to_ne_bytes());
+        time.extend([5_i64.to_ne_bytes(), 7_i64.to_ne_bytes()].concat());
+        let auxdata = &control(0x51, 9, 0x8100).0[..CONTROL_HEADER + aligned(AUXDATA)];
+        for order in [[auxdata, &time], [&time, auxdata]] {
+            let both = Auxiliary::parse(&Control(order.concat().try_into().unwrap()), CONTROL_LEN);
+            assert_eq!((both.arrived, both.tag), (Some(5_000_000_007), Some(Tag { tpid: 0x8100, tci: 9 })));
+        }
+        assert_eq!(Auxiliary::parse(&control(0x51, 9, 0x8100), CONTROL_LEN).arrived, None);
+    }
+
+    #[test]
+    fn a_message_that_claims_to_be_longer_or_shorter_than_it_can_be_ends_the_reading() {
+        for len in [0, 1, CONTROL_HEADER - 1, CONTROL_LEN + 1, usize::MAX] {
+            let mut bad = control(0x51, 9, 0x8100);
+            bad.0[..size_of::<usize>()].copy_from_slice(&len.to_ne_bytes());
+            assert_eq!(Auxiliary::parse(&bad, CONTROL_LEN), Auxiliary::default(), "{len}");
+        }
     }
 
     #[test]

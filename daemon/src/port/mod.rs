@@ -137,6 +137,8 @@ pub struct Port {
     link: Link,
     generation: u32,
     reopens: u64,
+    /// Frames are to tell when they arrived.
+    timestamps: bool,
 }
 
 /// The closed set of ways to move frames.
@@ -178,7 +180,7 @@ impl Port {
         interface::prepare(spec);
         let device = Device::open(spec, &link)?;
         let machine = Machine::opened(link.index, link.up);
-        Ok(Self { spec: spec.clone(), machine, device, link, generation: 0, reopens: 0 })
+        Ok(Self { spec: spec.clone(), machine, device, link, generation: 0, reopens: 0, timestamps: false })
     }
 
     /// Two ports of which each receives what the other sends; at most `depth` frames are under way in each direction.
@@ -193,7 +195,7 @@ impl Port {
         let link = Link { index: 0, name: name.clone(), mac, mtu: memory::MTU, up: true, ethernet: true };
         let (interface, role, backend) = (name.clone(), Role::Switch, Backend::Auto);
         let spec = PortSpec { name, interface, role, backend, ethertypes: Vec::new(), batch: usize::MAX };
-        Self { spec, machine: Machine::opened(0, true), device: Device::Memory(end), link, generation: 0, reopens: 0 }
+        Self { spec, machine: Machine::opened(0, true), device: Device::Memory(end), link, generation: 0, reopens: 0, timestamps: false }
     }
 
     /// Receives at most `budget` frames, and at most one batch, into chunks of the pool, and appends them to `out`.
@@ -257,6 +259,7 @@ impl Port {
                 (self.device, self.link) = (fresh.device, fresh.link);
                 self.generation = self.generation.wrapping_add(1);
                 self.reopens += 1;
+                self.apply_timestamps();
                 tracing::info!(port = %self.spec.name, interface = %self.spec.interface, index = self.link.index, "port opened anew");
                 return true;
             }
@@ -267,6 +270,38 @@ impl Port {
             }
         }
         false
+    }
+
+    /// Has frames tell when they arrived ([`Pool::arrived`]), as far as the backend knows; or no more.
+    pub fn set_timestamps(&mut self, on: bool) {
+        if on != self.timestamps {
+            self.timestamps = on;
+            self.apply_timestamps();
+        }
+    }
+
+    fn apply_timestamps(&mut self) {
+        if let Device::Packet(packet) = &mut self.device
+            && let Err(error) = packet.set_timestamps(self.timestamps)
+        {
+            tracing::warn!(port = %self.spec.name, %error, "the kernel does not say when frames arrive; the times of batches stand in for them");
+        }
+    }
+
+    /// Takes frames of these EtherTypes, if it is a host port; the kernel keeps everything else.
+    ///
+    /// # Errors
+    /// If the kernel refuses: everything is as before then.
+    pub fn set_ethertypes(&mut self, ethertypes: Vec<u16>) -> std::io::Result<()> {
+        if self.spec.role == Role::Host && ethertypes != self.spec.ethertypes {
+            match &self.device {
+                Device::Packet(packet) => packet.set_ethertypes(&ethertypes)?,
+                Device::Pnet(pnet) => pnet.set_ethertypes(&ethertypes)?,
+                Device::Memory(_) | Device::Closed => {}
+            }
+            self.spec.ethertypes = ethertypes;
+        }
+        Ok(())
     }
 
     /// When [`Self::handle_timeout`] has something to do.

@@ -12,6 +12,7 @@ use super::fault::{Fault, Patience, Trouble};
 use super::intake;
 use super::sys::{self, Switch};
 use super::{PortCounters, PortError, PortSpec, Role, RxOutcome, TxOutcome, filter};
+use crate::clock::Moment;
 use crate::link::Link;
 
 /// Room in the kernel for frames that the worker has yet to fetch: 10 ms at 3 Gbit/s.
@@ -32,6 +33,8 @@ pub(super) struct Packet {
     batch: usize,
     /// Buffers to offer in the next call.
     offer: usize,
+    /// The kernel says when frames arrived.
+    timestamps: bool,
 }
 
 /// Fewest buffers offered in a call: preparing a whole batch for a port where nothing waits costs more than the call.
@@ -74,7 +77,20 @@ impl Packet {
         sys::bind(fd, link.index).map_err(PortError::refused(spec, "bind a packet socket"))?;
         let batch = spec.batch.clamp(1, MAX_BATCH);
         let (rx, tx) = (RxBatch::new(batch), TxBatch::new(batch));
-        Ok(Self { socket, rx, tx, buffers: Vec::with_capacity(batch), patience: Patience::default(), batch, offer: OFFER_LOW })
+        let buffers = Vec::with_capacity(batch);
+        Ok(Self { socket, rx, tx, buffers, patience: Patience::default(), batch, offer: OFFER_LOW, timestamps: false })
+    }
+
+    /// Has the kernel say when frames arrived, or no more.
+    pub(super) fn set_timestamps(&mut self, on: bool) -> io::Result<()> {
+        sys::set_timestamps(self.socket.as_fd(), on)?;
+        self.timestamps = on;
+        Ok(())
+    }
+
+    /// Takes frames of these EtherTypes only.
+    pub(super) fn set_ethertypes(&self, ethertypes: &[u16]) -> io::Result<()> {
+        sys::attach_filter(self.socket.as_fd(), &filter::accept_only(ethertypes))
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -102,9 +118,15 @@ impl Packet {
         let received = *result.as_ref().unwrap_or(&0);
         // Twice what came: a burst has the whole batch after a few calls.
         self.offer = (2 * received).max(OFFER_LOW);
+        // The clocks are read once for all of them.
+        let moment = (self.timestamps && received > 0).then(Moment::now);
         for (slot, frame) in self.buffers.drain(..).enumerate() {
             if slot < received {
-                intake::accept(pool, frame, self.rx.received(slot), out, counters);
+                let delivery = self.rx.received(slot);
+                if let (Some(moment), Some(wall)) = (moment, delivery.auxiliary.arrived) {
+                    pool.set_arrived(&frame, moment.instant_of(wall));
+                }
+                intake::accept(pool, frame, delivery, out, counters);
             } else {
                 pool.free(frame);
             }

@@ -19,7 +19,7 @@ use weft_proto::{DropReason, FrameRef, Pool};
 use super::fault::{Fault, Patience};
 use super::intake::{self, Delivery};
 use super::packet::{drop_first, rx_error, tx_error, unbound_socket};
-use super::{PortCounters, PortError, PortSpec, Role, RxOutcome, SUPER_FRAME, TxOutcome, longest_frame, offload, sys};
+use super::{PortCounters, PortError, PortSpec, Role, RxOutcome, SUPER_FRAME, TxOutcome, filter, longest_frame, offload, sys};
 use crate::link::Link;
 
 /// A channel of pnet, and a second handle to its socket.
@@ -63,6 +63,11 @@ impl Pnet {
 
     pub(super) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Takes frames of these EtherTypes only.
+    pub(super) fn set_ethertypes(&self, ethertypes: &[u16]) -> io::Result<()> {
+        sys::attach_filter(self.socket.as_fd(), &filter::accept_only(ethertypes))
     }
 
     /// The interface's MTU is another.

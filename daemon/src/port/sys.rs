@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use libc::{c_int, c_void, socklen_t};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::ancillary::{Auxiliary, CONTROL_LEN, Control, PACKET_AUXDATA};
+use super::ancillary::{Auxiliary, CONTROL_LEN, Control, PACKET_AUXDATA, TIMESTAMP};
 
 // linux/if_packet.h and asm-generic/socket.h; the C library's bindings lack these on some targets.
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
@@ -75,6 +75,11 @@ pub(super) fn packet_socket() -> io::Result<OwnedFd> {
 pub(super) fn turn_on(socket: BorrowedFd<'_>, switch: Switch) -> io::Result<()> {
     let on: c_int = 1;
     set_option(socket, libc::SOL_PACKET, switch.name(), &on)
+}
+
+/// Says about each frame when it arrived, or does so no more.
+pub(super) fn set_timestamps(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, TIMESTAMP, &c_int::from(on))
 }
 
 /// Hears every frame on the interface, not only those for its address, for as long as the socket lives.

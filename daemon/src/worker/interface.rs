@@ -46,6 +46,21 @@ impl Interface {
         self.id
     }
 
+    /// True if nothing waited in the kernel any more when frames were last taken.
+    pub(super) const fn is_quiet(&self) -> bool {
+        !self.pending
+    }
+
+    /// Takes frames for stop control too, with their times of arrival, or no more.
+    pub(super) fn set_stop(&mut self, ethertypes: Vec<u16>, on: bool) {
+        if self.config.role == model::Role::Host {
+            self.port.set_timestamps(on);
+            if let Err(error) = self.port.set_ethertypes(ethertypes) {
+                tracing::error!(port = %self.config.name, %error, "the kernel does not take another filter; restart weftd to have stop control as configured");
+            }
+        }
+    }
+
     /// As the local transport sees it.
     pub(super) fn output(&self) -> Output {
         Output { id: self.id, mtu: self.mtu() }

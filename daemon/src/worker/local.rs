@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::Sender;
 use mio::Waker;
+use weft_proto::stop::Station;
 use weft_proto::switch::Switch;
 use weft_proto::transport::Endpoint;
 use weft_proto::wire::MacAddr;
@@ -96,9 +97,14 @@ impl Local {
         moved
     }
 
-    pub(super) fn run_timers(&mut self, now: Instant) {
+    /// Goes on with what stop control has released, and does what is due.
+    pub(super) fn run_timers(&mut self, now: Instant, switch: &mut Switch) {
+        let mut stops = switch.stop_mut().and_then(Station::obedience_mut);
+        if let Some(stops) = &mut stops {
+            self.endpoint.handle_released(now, stops);
+        }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-            self.endpoint.handle_timeout(now);
+            self.endpoint.handle_timeout_within(now, stops.as_deref());
         }
     }
 
@@ -106,11 +112,13 @@ impl Local {
     pub(super) fn transmit(&mut self, now: Instant, pool: &mut Pool, switch: &mut Switch, budget: usize) -> usize {
         for moved in 0..budget {
             let Some(frame) = pool.alloc() else { return moved };
-            let Some(built) = self.endpoint.poll_transmit(now, pool.room_mut(&frame), &self.apps) else {
+            let stops = switch.stop_mut().and_then(Station::obedience_mut);
+            let Some(built) = self.endpoint.poll_transmit_within(now, pool.room_mut(&frame), &self.apps, stops) else {
                 pool.free(frame);
                 return moved;
             };
             pool.set_len(&frame, built.len);
+            pool.set_priority(&frame, built.priority);
             switch.ingest(now, pool, self.id, frame);
         }
         budget

@@ -4,6 +4,7 @@
 //! others. It never waits, never allocates per frame, and leaves every frame that it cannot move where it is.
 
 use weft_config::model;
+use weft_proto::stop::{Station, StopConfig};
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
@@ -49,6 +50,8 @@ pub struct Plane {
     frames: Vec<FrameRef>,
     /// Set by [`Plane::stop`].
     stop_at: Option<Instant>,
+    /// Events of stop control up to this number have been looked through for alarms.
+    pub(super) alarmed: u64,
 }
 
 impl Plane {
@@ -73,7 +76,7 @@ impl Plane {
         }
         let budget = Budget::new(switch_config.voq_limit_bytes, interfaces.len());
         let counters = WorkerSnapshot { frames_total: (pool.available() + pool.in_use()) as u64, ..Default::default() };
-        Self { pool, switch, interfaces, local, counters, budget, batch, frames: Vec::with_capacity(batch), stop_at: None }
+        Self { pool, switch, interfaces, local, counters, budget, batch, frames: Vec::with_capacity(batch), stop_at: None, alarmed: 0 }
     }
 
     /// One round. Returns the number of frames and requests that moved.
@@ -84,7 +87,7 @@ impl Plane {
         if let Some(local) = &mut self.local {
             moved += local.take_requests(now, self.batch);
             moved += local.deliver(now, &mut self.pool, &mut self.switch, &mut self.frames, self.batch);
-            local.run_timers(now);
+            local.run_timers(now, &mut self.switch);
             if local.wants_transmit() {
                 let outputs = self.interfaces.iter().filter(|interface| interface.up).map(Interface::output);
                 let frames = self.budget.frames(now, &self.pool, &self.switch, local.id(), outputs).min(self.batch);
@@ -114,6 +117,9 @@ impl Plane {
             moved += self.frames.len();
             for frame in self.frames.drain(..) {
                 self.switch.ingest(now, &mut self.pool, interface.id(), frame);
+            }
+            if interface.is_quiet() {
+                self.switch.handle_quiet(now, interface.id());
             }
         }
         self.counters.pool_exhausted += u64::from(self.pool.available() == 0);
@@ -167,6 +173,23 @@ impl Plane {
         self.switch.reconfigure(config);
     }
 
+    /// Takes up stop control, gives it other settings, or ends it. Other settings begin with nobody asked and nobody obeyed.
+    pub fn set_stop(&mut self, stop: Option<StopConfig>) {
+        let before = self.switch.stop().map(|station| station.config());
+        // When it began to run is no setting.
+        let same = |old: &StopConfig, new: &StopConfig| *old == StopConfig { started: old.started, ..new.clone() };
+        if before.is_none() && stop.is_none() || before.zip(stop.as_ref()).is_some_and(|(old, new)| same(old, new)) {
+            return;
+        }
+        let transport = self.endpoint().map(|endpoint| endpoint.config().ethertype.0);
+        let ethertypes: Vec<u16> = transport.into_iter().chain(stop.as_ref().map(|stop| stop.ethertype.0)).collect();
+        for interface in &mut self.interfaces {
+            interface.set_stop(ethertypes.clone(), stop.is_some());
+        }
+        self.switch.set_stop(stop);
+        self.alarmed = 0;
+    }
+
     /// Takes over changed settings of a port.
     pub fn reconfigure_port(&mut self, now: Instant, port: usize, config: &model::Port) {
         if let Some(interface) = self.interfaces.get_mut(port) {
@@ -177,6 +200,11 @@ impl Plane {
     /// The switch, to be looked at.
     pub const fn switch(&self) -> &Switch {
         &self.switch
+    }
+
+    /// Stop control, if this node has it.
+    pub fn stop_control(&mut self) -> Option<&mut Station> {
+        self.switch.stop_mut()
     }
 
     /// Begins the end: what is queued, and what closes connections, may still leave until `deadline`.

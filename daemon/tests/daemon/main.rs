@@ -2,6 +2,7 @@
 
 mod control;
 mod start;
+mod stop;
 mod support;
 mod transfer;
 mod verbs;

@@ -61,6 +61,8 @@ enum Phase {
     Resuming {
         from: Instant,
         until: Instant,
+        /// Frames of this priority and above were never held back.
+        below: u8,
     },
     Ignored {
         since: Instant,
@@ -154,7 +156,7 @@ impl Obedience {
             Phase::Held(hold) if now >= hold.until || priority >= hold.below => now,
             Phase::Held(hold) if hold.share == Share::NONE => hold.until,
             Phase::Held(hold) => asker.pacer(stage).ready_at().min(hold.until),
-            Phase::Resuming { until, .. } if now >= *until => now,
+            Phase::Resuming { until, below, .. } if now >= *until || priority >= *below => now,
             Phase::Resuming { from, .. } => asker.pacer(stage).ready_at().max(*from),
         };
         if earliest <= now { Verdict::Open } else { Verdict::Closed { until: earliest } }
@@ -172,7 +174,7 @@ impl Obedience {
         let meant = match asker.phase {
             Phase::Free | Phase::Ignored { .. } => false,
             Phase::Held(hold) => priority < hold.below,
-            Phase::Resuming { .. } => true,
+            Phase::Resuming { below, .. } => priority < below,
         };
         if meant {
             asker.pacer_mut(stage).book(now, bytes);
@@ -351,6 +353,7 @@ impl Obedience {
         let Some((host, asker)) = self.askers.get_mut(place) else { return };
         self.counters.stopped_nanos += asker.account(at, budget, longest).as_nanos();
         let held = asker.hold().map_or(Duration::ZERO, |hold| at.since(hold.since));
+        let below = asker.hold().map_or(EVERYTHING, |hold| hold.below);
         let from = at + jitter;
         journal.note(at, StopEvent::Released { host, cause });
         match cause {
@@ -362,7 +365,7 @@ impl Obedience {
             journal.note(at, StopEvent::Runaway { host });
             Phase::Ignored { since: at, last_stop: at }
         } else {
-            Phase::Resuming { from, until: from + held.min(longest) }
+            Phase::Resuming { from, until: from + held.min(longest), below }
         };
         asker.pace(from, Some(line_rate));
         self.note_released(host);
@@ -466,7 +469,7 @@ impl Asker {
         };
         let open =
             self.hold().map_or(Duration::ZERO, |hold| thousandths(now.min(hold.until).since(self.accounted), 1000 - hold.share.permille()));
-        AskerView { host, standing, stopped: self.stopped + open, stops: self.stops }
+        AskerView { host, standing, stopped: self.stopped + open, open, stops: self.stops }
     }
 }
 

@@ -152,6 +152,8 @@ pub struct AskerView {
     pub standing: Standing,
     /// Time for which it held us back, all together.
     pub stopped: Duration,
+    /// What of this is not in [`StopCounters::stopped_nanos`] yet: the stop that holds goes on.
+    pub open: Duration,
     /// Stop packets of it that were obeyed.
     pub stops: u64,
 }

@@ -1,11 +1,13 @@
 //! What a switch and its ports are told by the operator. Values are taken as they are; the configuration crate
 //! refuses nonsense with an explanation before it comes here.
 
+use crate::switch::flow::{FlowConfig, FlowControl};
 use crate::switch::impair::Impairment;
 use crate::switch::marking::Marking;
 use crate::switch::vlans::Vlans;
 use crate::time::Duration;
 use crate::units::BitRate;
+use crate::wire::eth::{EtherType, MacAddr};
 
 /// Traffic classes that fit the three bits of an 802.1Q priority.
 pub const CLASSES_MAX: usize = 8;
@@ -26,6 +28,13 @@ pub struct SwitchConfig {
     /// Bytes that a queue of weight 1 may send per round. Raised to the longest frame of any port, so that every
     /// visit sends at least one ordinary frame.
     pub quantum: u32,
+    /// So many of the highest classes are served before all others, the highest first.
+    pub strict: u8,
+    /// EtherType of stop control, whose frames are of the highest class whatever their tag says: a request to stop must not wait
+    /// in the queue that it is to relieve.
+    pub control: Option<EtherType>,
+    /// For ports with flow control.
+    pub flow: FlowConfig,
     /// When transport frames are marked; `None` = never.
     pub marking: Option<Marking>,
     /// Frames that the switch has room for: entries of all virtual output queues together (a flooded frame takes
@@ -42,6 +51,9 @@ impl Default for SwitchConfig {
             classes: 8,
             weights: [1; CLASSES_MAX],
             quantum: 1514,
+            strict: 0,
+            control: None,
+            flow: FlowConfig::default(),
             marking: None,
             frames: 4096,
         }
@@ -82,6 +94,12 @@ pub struct PortConfig {
     pub impair_egress: Impairment,
     /// VLANs that the port belongs to: frames of others are neither taken from it nor sent to it.
     pub vlans: Vlans,
+    /// Whether the two ends of the link may stop each other.
+    pub flow_control: FlowControl,
+    /// Speed of the link where `rate` does not say: pause times are counted in its bit times.
+    pub link_rate: BitRate,
+    /// Address of the port's interface: source of the frames that the port makes itself.
+    pub mac: MacAddr,
     /// Seed of this port's impairments; `None` = one drawn from the switch's own generator.
     pub seed: Option<u64>,
 }
@@ -96,6 +114,9 @@ impl PortConfig {
             impair_ingress: Impairment::NONE,
             impair_egress: Impairment::NONE,
             vlans: Vlans::ALL,
+            flow_control: FlowControl::None,
+            link_rate: BitRate::megabits(10_000),
+            mac: MacAddr::ZERO,
             seed: None,
         }
     }

@@ -1,6 +1,7 @@
 //! What the switch counts. Plain integers, owned by the worker and copied out by whoever shows them.
 
 use crate::drops::DropCounts;
+use crate::time::Duration;
 
 /// Frames and their bytes from the destination address to the end of the payload, without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +46,27 @@ pub struct PortCounters {
     pub consumed: u64,
     /// Transport frames marked because their queue was long.
     pub marked: u64,
+    /// What flow control did.
+    pub flow: FlowCounters,
     /// What the ingress impairment did.
     pub ingress_impairment: ImpairmentCounters,
     /// What the egress impairment did.
     pub egress_impairment: ImpairmentCounters,
+}
+
+/// What flow control (PAUSE, PFC) did at a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounters {
+    /// Frames sent that ask the other end to stop or to go on.
+    pub sent: u64,
+    /// Frames received from it, those ignored too.
+    pub received: u64,
+    /// Frames received whose request to stop was ignored, because the watchdog had tripped.
+    pub ignored: u64,
+    /// How long the port was silent at the other end's request; with PFC, in at least one priority.
+    pub paused: Duration,
+    /// Times that the watchdog put an end to a silence (with PFC, of one priority).
+    pub watchdog_trips: u64,
 }
 
 /// What an impairment did. Lost frames are in the port's drop counts.
@@ -99,12 +117,12 @@ pub struct Totals {
     pub duplicated: u64,
     /// Copies made by flooding: one less than the outputs of each flooded frame.
     pub flooded: u64,
-    /// Control frames of our own.
+    /// Frames that the switch made itself: flow and stop control.
     pub generated: u64,
-    /// Control frames for ourselves.
-    pub consumed: u64,
     /// Frames handed out.
     pub sent: u64,
+    /// Frames that were for the switch itself: flow and stop control.
+    pub consumed: u64,
     /// Frames dropped for any reason.
     pub dropped: u64,
     /// Frames counted in the queues and delay lines, not derived from the other numbers.

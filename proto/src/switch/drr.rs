@@ -5,12 +5,18 @@
 //! is left. With a quantum of at least the longest frame, every visit sends something, so the work per frame is
 //! constant; a segmentation super-frame takes as many visits as quanta fit into it.
 //!
+//! Strict classes have a ring each, served before all others, the highest first; the others share the last ring. A class that
+//! is held back (by PFC) costs nothing while it is: its queues leave the ring when their turn comes, wait aside, and go to
+//! the end of the ring together when the class is let go. So a queue is moved once per hold, however long that is.
+//!
 //! Owns the order and the deficits, never the frames: the caller says how long each queue's next frame is.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No queue: the end of the ring.
+use crate::switch::config::CLASSES_MAX;
+
+/// No queue: the end of a ring.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,33 +29,99 @@ struct Turn {
     fresh: bool,
 }
 
+/// Queues in order, linked through their turns.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    head: u32,
+    tail: u32,
+}
+
+impl Ring {
+    const EMPTY: Self = Self { head: NONE, tail: NONE };
+
+    fn append(&mut self, turns: &mut [Turn], queue: u32) {
+        let turn = &mut turns[queue as usize];
+        turn.next = NONE;
+        turn.fresh = true;
+        self.append_all(turns, Self { head: queue, tail: queue });
+    }
+
+    /// Takes all queues of another ring, in their order.
+    fn append_all(&mut self, turns: &mut [Turn], other: Self) {
+        if other.head == NONE {
+            return;
+        }
+        if self.tail == NONE {
+            self.head = other.head;
+        } else {
+            turns[self.tail as usize].next = other.head;
+        }
+        self.tail = other.tail;
+    }
+
+    fn remove_head(&mut self, turns: &[Turn]) {
+        self.head = turns[self.head as usize].next;
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+    }
+}
+
 /// The scheduler of one output.
 #[derive(Debug)]
 pub(super) struct Drr {
     turns: Vec<Turn>,
     /// Quantum of each class; the class of a queue is its number modulo the number of classes.
     quanta: Vec<u64>,
-    head: u32,
-    tail: u32,
-    /// Queues in the ring.
+    /// A strict class has the ring of its number, the others share that of the highest of them.
+    rings: [Ring; CLASSES_MAX],
+    /// Rings that hold a queue, a bit each.
+    ready: u8,
+    /// The ring of the selected queue.
+    serving: usize,
+    /// The ring that the classes without strict priority share.
+    shared: usize,
+    /// Classes that may not send, a bit each.
+    held: u8,
+    /// Queues of held classes whose turn came.
+    parked: [Ring; CLASSES_MAX],
+    /// Queues that hold a frame.
     busy: u32,
 }
 
 impl Drr {
-    /// A scheduler over `queues` empty queues.
+    /// A scheduler over `queues` empty queues without strict classes.
     pub(super) fn new(queues: u32, quanta: Vec<u64>) -> Self {
         let turns = vec![Turn { deficit: 0, next: NONE, fresh: true }; queues as usize];
-        Self { turns, quanta, head: NONE, tail: NONE, busy: 0 }
+        let shared = quanta.len() - 1;
+        let rings = [Ring::EMPTY; CLASSES_MAX];
+        Self { turns, quanta, rings, ready: 0, serving: 0, shared, held: 0, parked: rings, busy: 0 }
     }
 
-    /// Quanta from the next turn of each queue on.
-    pub(super) fn set_quanta(&mut self, quanta: Vec<u64>) {
+    /// Quanta from the next turn of each queue on, and how many of the highest classes are strict.
+    pub(super) fn configure(&mut self, quanta: Vec<u64>, strict: usize) {
+        let waiting = core::mem::replace(&mut self.rings, [Ring::EMPTY; CLASSES_MAX]);
+        self.shared = (quanta.len() - 1).saturating_sub(strict);
         self.quanta = quanta;
+        self.ready = 0;
+        for ring in waiting {
+            let mut queue = ring.head;
+            while queue != NONE {
+                let next = self.turns[queue as usize].next;
+                self.append(queue);
+                queue = next;
+            }
+        }
     }
 
-    /// True if no queue holds a frame.
+    /// True if no queue that may send holds a frame.
     pub(super) const fn is_empty(&self) -> bool {
-        self.head == NONE
+        self.ready == 0
+    }
+
+    /// True if queues wait for their class to be let go.
+    pub(super) fn has_parked(&self) -> bool {
+        self.parked.iter().any(|ring| ring.head != NONE)
     }
 
     /// Queues that hold a frame.
@@ -57,24 +129,42 @@ impl Drr {
         self.busy
     }
 
+    /// Classes that may not send from now on, a bit each; all others may.
+    pub(super) fn hold(&mut self, classes: u8) {
+        let freed = self.held & !classes;
+        self.held = classes;
+        for class in (0..CLASSES_MAX).filter(|class| freed >> class & 1 == 1) {
+            let parked = core::mem::replace(&mut self.parked[class], Ring::EMPTY);
+            if parked.head != NONE {
+                let ring = class.max(self.shared);
+                self.rings[ring].append_all(&mut self.turns, parked);
+                self.ready |= 1 << ring;
+            }
+        }
+    }
+
     /// A queue that was empty holds a frame now.
     pub(super) fn handle_backlog(&mut self, queue: u32) {
         self.turns[queue as usize].deficit = 0;
+        self.busy += 1;
         self.append(queue);
     }
 
-    /// The queue whose next frame goes now, if any queue holds one. [`Drr::charge`] must follow.
+    /// The queue whose next frame goes now, if any queue that may send holds one. [`Drr::charge`] must follow.
     pub(super) fn select(&mut self, next_bytes: impl Fn(u32) -> u64) -> Option<u32> {
-        while self.head != NONE {
-            let queue = self.head;
-            let quantum = self.quanta[queue as usize % self.quanta.len()];
-            let turn = &mut self.turns[queue as usize];
-            if turn.fresh {
-                turn.fresh = false;
-                turn.deficit += quantum;
-            }
-            if next_bytes(queue) <= turn.deficit {
-                return Some(queue);
+        while let Some(highest) = self.ready.checked_ilog2() {
+            self.serving = highest as usize;
+            let queue = self.rings[self.serving].head;
+            let class = self.class(queue);
+            if self.held >> class & 1 == 0 {
+                let turn = &mut self.turns[queue as usize];
+                if turn.fresh {
+                    turn.fresh = false;
+                    turn.deficit += self.quanta[class];
+                }
+                if next_bytes(queue) <= turn.deficit {
+                    return Some(queue);
+                }
             }
             self.remove_head();
             self.append(queue);
@@ -84,37 +174,41 @@ impl Drr {
 
     /// The selected queue sent `bytes` and, if `emptied`, has nothing more.
     pub(super) fn charge(&mut self, bytes: u64, emptied: bool) {
-        self.turns[self.head as usize].deficit -= bytes;
+        self.turns[self.rings[self.serving].head as usize].deficit -= bytes;
         if emptied {
+            self.busy -= 1;
             self.remove_head();
         }
     }
 
     /// All queues were emptied.
     pub(super) fn clear(&mut self) {
-        while self.head != NONE {
-            self.remove_head();
-        }
+        self.rings = [Ring::EMPTY; CLASSES_MAX];
+        self.parked = self.rings;
+        (self.ready, self.busy) = (0, 0);
     }
 
+    fn class(&self, queue: u32) -> usize {
+        queue as usize % self.quanta.len()
+    }
+
+    /// To the end of its ring, or aside.
     fn append(&mut self, queue: u32) {
-        let turn = &mut self.turns[queue as usize];
-        turn.next = NONE;
-        turn.fresh = true;
-        self.busy += 1;
-        if self.tail == NONE {
-            self.head = queue;
-        } else {
-            self.turns[self.tail as usize].next = queue;
+        let class = self.class(queue);
+        if self.held >> class & 1 == 1 {
+            return self.parked[class].append(&mut self.turns, queue);
         }
-        self.tail = queue;
+        let ring = class.max(self.shared);
+        self.rings[ring].append(&mut self.turns, queue);
+        self.ready |= 1 << ring;
     }
 
+    /// Out of the ring that is served.
     fn remove_head(&mut self) {
-        self.head = self.turns[self.head as usize].next;
-        self.busy -= 1;
-        if self.head == NONE {
-            self.tail = NONE;
+        let ring = &mut self.rings[self.serving];
+        ring.remove_head(&self.turns);
+        if ring.head == NONE {
+            self.ready &= !(1 << self.serving);
         }
     }
 }

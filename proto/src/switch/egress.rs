@@ -31,6 +31,9 @@ impl Switch {
         if self.ports[port.index()].pacer.ready_at() > now {
             return None;
         }
+        if let Some(first) = self.depart_pause(now, pool, port) {
+            return Some(first);
+        }
         if self.is_stop_port(port) || self.ports[port.index()].held.len() > 0 {
             return self.depart_obedient(now, pool, port);
         }

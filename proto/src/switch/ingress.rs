@@ -42,6 +42,7 @@ impl Switch {
             Ok((header, _)) => header,
             Err(reason) => return self.drop_received(pool, input, frame, reason),
         };
+        let Some(frame) = self.take_pause(now, pool, input, &header, frame) else { return };
         if let Some(reason) = refusal(&header) {
             return self.drop_received(pool, input, frame, reason);
         }
@@ -93,7 +94,7 @@ impl Switch {
     }
 
     fn enqueue(&mut self, now: Instant, pool: &mut Pool, input: PortId, output: PortId, header: &Ethernet, frame: FrameRef) {
-        let local = input.index() * self.classes + classify::class(header, self.classes);
+        let local = input.index() * self.classes + classify::class(header, self.classes, self.control);
         let queue = output.index() * self.ports.len() * self.classes + local;
         let port = &mut self.ports[output.index()];
         let pushed = match port.refusal(pool, header, &frame) {

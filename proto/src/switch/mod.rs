@@ -21,9 +21,11 @@ mod delay;
 mod drr;
 mod egress;
 mod fdb;
+mod flow;
 mod impair;
 mod ingress;
 mod marking;
+mod pausing;
 mod port;
 mod stops;
 mod vlans;
@@ -34,8 +36,9 @@ use alloc::vec::Vec;
 
 pub use crate::pace::{CATCH_UP, FRAME_OVERHEAD};
 pub use config::{CLASSES_MAX, PortConfig, PortRole, SwitchConfig};
-pub use counters::{FdbCounters, ImpairmentCounters, PortCounters, Totals, Traffic, VoqCounters};
+pub use counters::{FdbCounters, FlowCounters, ImpairmentCounters, PortCounters, Totals, Traffic, VoqCounters};
 pub use fdb::{FdbEntry, FdbFull};
+pub use flow::{FlowConfig, FlowControl, RESTORE};
 pub use impair::Impairment;
 pub use marking::Marking;
 pub use vlans::Vlans;
@@ -45,7 +48,7 @@ use crate::rng::Rng;
 use crate::stop::{Station, StopConfig};
 use crate::time::{Instant, earliest};
 use crate::units::PortId;
-use crate::wire::eth::MacAddr;
+use crate::wire::eth::{EtherType, MacAddr};
 use fdb::Fdb;
 use port::Port;
 use voq::Queues;
@@ -72,6 +75,9 @@ pub struct Switch {
     classes: usize,
     quantum: u32,
     weights: [u32; CLASSES_MAX],
+    strict: u8,
+    control: Option<EtherType>,
+    flow: FlowConfig,
     marking: Option<Marking>,
     frames: usize,
     rng: Rng,
@@ -92,11 +98,14 @@ impl Switch {
         let ports: Vec<_> = ports.iter().map(|port| Port::new(port, queues, config.frames, &mut rng)).collect();
         let mut switch = Self {
             fdb,
-            queues: Queues::new(ports.len() * queues, config.frames, config.voq_limit_bytes),
+            queues: Queues::new(ports.len() * queues, queues, config.frames, config.voq_limit_bytes),
             ports,
             classes,
             quantum: config.quantum,
             weights: config.weights,
+            strict: config.strict,
+            control: config.control,
+            flow: config.flow,
             marking: config.marking,
             frames: config.frames,
             rng,
@@ -106,13 +115,16 @@ impl Switch {
         switch
     }
 
-    /// Takes over what can change while traffic flows: ageing, queue limit, weights, quantum and marking. Table size, number
-    /// of classes and room for frames stay.
+    /// Takes over what can change while traffic flows: ageing, queue limit, weights, quantum, strict classes, flow
+    /// control and marking. Table size, number of classes and room for frames stay.
     pub fn reconfigure(&mut self, config: &SwitchConfig) {
         self.fdb.set_ageing(config.mac_ageing);
         self.queues.set_limit_bytes(config.voq_limit_bytes);
         self.quantum = config.quantum;
         self.weights = config.weights;
+        self.strict = config.strict;
+        self.control = config.control;
+        self.flow = config.flow;
         self.marking = config.marking;
         self.apply_quanta();
     }
@@ -147,7 +159,7 @@ impl Switch {
     pub fn poll_timeout(&self, can_send: impl Fn(PortId) -> bool) -> Option<Instant> {
         let stop = self.stop.as_ref().and_then(|stop| stop.poll_timeout());
         self.ports.iter().enumerate().fold(stop, |deadline, (index, port)| {
-            let departure = if can_send(port_id(index)) { self.departure(port_id(index)) } else { None };
+            let departure = if can_send(port_id(index)) { earliest(self.departure(port_id(index)), self.poll_pause(index)) } else { None };
             earliest(deadline, earliest(departure, port.ingress.line().release()))
         })
     }
@@ -256,7 +268,8 @@ impl Switch {
         let quantum = u64::from(self.quantum).max(longest as u64);
         let weights = &self.weights[..self.classes];
         for port in &mut self.ports {
-            port.drr.set_quanta(weights.iter().map(|&weight| quantum.saturating_mul(u64::from(weight.max(1)))).collect());
+            let quanta = weights.iter().map(|&weight| quantum.saturating_mul(u64::from(weight.max(1)))).collect();
+            port.drr.configure(quanta, usize::from(self.strict));
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::switch::config::PortConfig;
 use crate::switch::counters::{PortCounters, Totals};
 use crate::switch::drr::Drr;
+use crate::switch::flow::{Flow, FlowControl};
 use crate::switch::impair::Impairer;
 use crate::switch::stops::Holding;
 use crate::time::{Instant, earliest};
@@ -25,6 +26,7 @@ pub(super) struct Port {
     pub(super) pacer: Pacer,
     /// Frames whose receivers asked us to stop.
     pub(super) held: Holding,
+    pub(super) flow: Flow,
     /// Without those of the impairments, which count for themselves.
     pub(super) counters: PortCounters,
 }
@@ -40,6 +42,7 @@ impl Port {
             drr: Drr::new(u32::try_from(queues).expect("2^16 ports of 8 classes fit"), vec![1]),
             pacer: Pacer::new(config.rate, Instant::ZERO),
             held: Holding::default(),
+            flow: Flow::new(config.flow_control),
             counters: PortCounters::default(),
             config: config.clone(),
         }
@@ -51,7 +54,16 @@ impl Port {
         self.ingress.reconfigure(config.impair_ingress, ingress, frames);
         self.egress.reconfigure(config.impair_egress, egress, frames);
         self.pacer = Pacer::new(config.rate, now);
+        if self.flow.kind != config.flow_control {
+            self.reset_flow(config.flow_control);
+        }
         self.config = config.clone();
+    }
+
+    /// Flow control starts afresh: nobody has asked anybody to stop.
+    fn reset_flow(&mut self, kind: FlowControl) {
+        self.flow = Flow::new(kind);
+        self.drr.hold(0);
     }
 
     /// Longest ordinary frame that leaves here.
@@ -98,6 +110,7 @@ impl Port {
     /// Throws away what waits in the delay lines; the queues are empty already.
     pub(super) fn flush(&mut self, pool: &mut Pool) {
         self.drr.clear();
+        self.reset_flow(self.flow.kind);
         let lines = [(&mut self.ingress, &mut self.counters.received_drops), (&mut self.egress, &mut self.counters.sent_drops)];
         for (impairer, drops) in lines {
             while let Some(frame) = impairer.line_mut().pop() {
@@ -112,6 +125,8 @@ impl Port {
         totals.ingested += self.counters.received.frames;
         totals.duplicated += self.ingress.counters().duplicated + self.egress.counters().duplicated;
         totals.flooded += self.counters.flooded;
+        totals.generated += self.counters.flow.sent;
+        totals.consumed += self.counters.flow.received;
         totals.sent += self.counters.sent.frames;
         totals.dropped += self.counters.received_drops.total() + self.counters.sent_drops.total();
         totals.generated += self.counters.generated;

@@ -10,6 +10,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 
 mod operations;
+mod pausing;
 mod stops;
 mod traffic;
 mod vlans;

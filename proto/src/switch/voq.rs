@@ -39,14 +39,17 @@ pub(super) struct Queues {
     free_head: u32,
     free: usize,
     limit_bytes: u64,
+    /// Bytes that wait, by where they came in: a number per input and class.
+    buffered: Vec<u64>,
 }
 
 impl Queues {
-    /// `queues` empty queues with room for `entries` frames altogether.
+    /// `queues` empty queues with room for `entries` frames altogether. Those of each output follow each other, one for each of
+    /// `sources` pairs of input and class.
     ///
     /// # Panics
     /// If there would be 2^32 entries or more.
-    pub(super) fn new(queues: usize, entries: usize, limit_bytes: u64) -> Self {
+    pub(super) fn new(queues: usize, sources: usize, entries: usize, limit_bytes: u64) -> Self {
         let count = u32::try_from(entries).ok().filter(|&count| count < NONE).expect("fewer than 2^32 queue entries");
         let chain = (1..=count).map(|next| Entry { frame: None, bytes: 0, next: if next == count { NONE } else { next } });
         Self {
@@ -55,6 +58,7 @@ impl Queues {
             free_head: if count == 0 { NONE } else { 0 },
             free: entries,
             limit_bytes,
+            buffered: vec![0; sources],
         }
     }
 
@@ -71,6 +75,11 @@ impl Queues {
     /// The counters of one queue.
     pub(super) fn counters(&self, queue: usize) -> &VoqCounters {
         &self.queues[queue].counters
+    }
+
+    /// Bytes that wait for any output and came from one pair of input and class.
+    pub(super) fn buffered(&self, source: usize) -> u64 {
+        self.buffered[source]
     }
 
     /// Length of the first frame of a queue; 0 if there is none.
@@ -115,6 +124,8 @@ impl Queues {
     }
 
     fn link(&mut self, queue: usize, at: u32, bytes: u64) -> bool {
+        let source = queue % self.buffered.len();
+        self.buffered[source] += bytes;
         let queue = &mut self.queues[queue];
         queue.counters.enqueued.count(bytes);
         queue.counters.queued.count(bytes);
@@ -129,6 +140,7 @@ impl Queues {
     }
 
     fn unlink(&mut self, queue: usize) -> Option<(FrameRef, u64)> {
+        let source = queue % self.buffered.len();
         let queue = &mut self.queues[queue];
         let at = queue.head;
         let entry = self.entries.get_mut(at as usize)?;
@@ -139,6 +151,7 @@ impl Queues {
             queue.tail = NONE;
         }
         queue.counters.queued.uncount(bytes);
+        self.buffered[source] -= bytes;
         entry.next = self.free_head;
         self.free_head = at;
         self.free += 1;

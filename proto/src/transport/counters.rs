@@ -55,6 +55,8 @@ counters! {
         early_distance,
         /// Nanoseconds for which unsent packets waited because the window was full.
         window_limited_nanos,
+        /// Nanoseconds for which stop control held back packets that could have been sent.
+        stop_limited_nanos,
         /// Acknowledgements sent, positive or negative.
         acks_sent,
         /// Of these, negative: a gap, not ready, or refused.

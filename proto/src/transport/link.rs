@@ -281,6 +281,15 @@ impl Link {
         })
     }
 
+    /// True if a packet could leave now, as far as its peer and the path are concerned.
+    pub(super) fn wants_to_send(&self, queue: &SendQueue) -> bool {
+        let room = self.gate.has_room(self.outstanding());
+        let may = |sender: &Sender, has_new: bool| sender.wants_again() || has_new && room && sender.in_flight() < sender.cap();
+        let responses = self.responder.responses.as_ref().is_some_and(|responses| may(&responses.sender, responses.has_unsent()));
+        let has_new = queue.may_continue() && !self.requester.waits_for_credit(queue);
+        responses || !self.requester.waits_for_receiver() && may(&self.requester.sender, has_new)
+    }
+
     /// Requests and responses in flight and not known to have arrived.
     pub(super) fn outstanding(&self) -> u32 {
         let responses = self.responses_sender().map_or(0, Sender::outstanding);
@@ -288,6 +297,12 @@ impl Link {
     }
 
     // ---- outputs
+
+    /// True if an answer is due.
+    pub(super) fn owes(&self) -> bool {
+        let reads = self.requester.reads.as_ref().is_some_and(|reads| reads.inbound.acker.is_due());
+        self.responder.is_due() || reads || self.notifier.is_due()
+    }
 
     /// True if it is the turn of responses; requests have the next one.
     pub(super) const fn take_turn(&mut self) -> bool {

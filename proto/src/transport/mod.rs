@@ -211,6 +211,11 @@ impl EndpointConfig {
             max_srqs: 64,
         }
     }
+
+    /// The priority of a queue pair that names none: the one whose frames have the 802.1p priority of this endpoint.
+    pub fn default_priority(&self) -> u8 {
+        self.priority.map_or(0, |class| 2 * class.min(7))
+    }
 }
 
 /// What a new queue pair needs to know.
@@ -228,12 +233,15 @@ pub struct QpInit {
     pub srq: Option<SrqId>,
     /// Recovery mode to offer instead of the endpoint's.
     pub recovery: Option<Recovery>,
+    /// Priority for stop control, 0 (stops first) to 15, instead of the endpoint's ([`EndpointConfig::default_priority`]). Half of it
+    /// is the 802.1p priority of its frames.
+    pub priority: Option<u8>,
 }
 
 impl QpInit {
     /// A queue pair that completes everything in one queue, with room for `depth` requests each way.
     pub const fn new(cq: CqId, depth: u32) -> Self {
-        Self { send_cq: cq, recv_cq: cq, sq_depth: depth, rq_depth: depth, srq: None, recovery: None }
+        Self { send_cq: cq, recv_cq: cq, sq_depth: depth, rq_depth: depth, srq: None, recovery: None, priority: None }
     }
 }
 
@@ -330,7 +338,7 @@ pub enum CommandError {
     WrongState,
     /// A table is full.
     LimitReached,
-    /// A depth, length or address is out of range.
+    /// A depth, length, priority or address is out of range.
     BadArgument,
     /// Another application listens on the service.
     ServiceInUse,

@@ -1,5 +1,6 @@
 //! A queue pair: its state, its queues, and the two halves that work when it is connected.
 
+mod held;
 mod liveness;
 
 use alloc::collections::VecDeque;
@@ -10,6 +11,7 @@ use crate::transport::counters::QpCounters;
 use crate::transport::irn::Timeout;
 use crate::transport::link::{Agreement, Link, answer_body};
 use crate::transport::peers::PeerPlace;
+use crate::transport::qp::held::Held;
 use crate::transport::reads::{Answered, ReadTarget};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
@@ -59,12 +61,25 @@ pub(super) enum Outgoing {
     Request(Base, Plan),
 }
 
+/// What a queue pair may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permit {
+    /// Whatever it likes.
+    Everything,
+    /// Answers and signs of life.
+    Control,
+    /// Not even that.
+    Nothing,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) number: QpNum,
     pub(super) owner: AppId,
     pub(super) init: QpInit,
+    /// For stop control, 0 to 15.
+    pub(super) priority: u8,
     pub(super) counters: QpCounters,
     /// The connection that it belongs to, as an index into the connection manager.
     pub(super) connection: Option<usize>,
@@ -72,6 +87,7 @@ pub(super) struct QueuePair {
     pub(super) peer: Option<PeerPlace>,
     pub(super) trace: Trace,
     state: QpState,
+    held: Held,
     /// The application was told that the queue it drains is at rest.
     drained: bool,
     /// What the peer did wrong, if that is why it failed.
@@ -82,16 +98,18 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(super) fn new(number: QpNum, owner: AppId, init: QpInit) -> Self {
+    pub(super) fn new(number: QpNum, owner: AppId, init: QpInit, priority: u8) -> Self {
         Self {
             number,
             owner,
             init,
+            priority,
             counters: QpCounters::default(),
             connection: None,
             peer: None,
             trace: Trace::default(),
             state: QpState::Reset,
+            held: Held::default(),
             drained: false,
             fault: None,
             send_queue: SendQueue::new(init.sq_depth),
@@ -434,7 +452,9 @@ impl QueuePair {
         if self.state == QpState::Error {
             return None;
         }
-        for timeout in link.handle_timeout(now) {
+        // Who may not send waits for nobody.
+        let timeouts = if self.held.now { [Timeout::Idle; 2] } else { link.handle_timeout(now) };
+        for timeout in timeouts {
             self.trace.note_timeout(now, timeout);
             match timeout {
                 Timeout::Idle | Timeout::LossCheck { .. } | Timeout::Probe => {}
@@ -460,17 +480,24 @@ impl QueuePair {
             return ack;
         }
         let peer = earliest(self.silence_deadline(config), self.keepalive_deadline());
-        earliest(earliest(ack, link.deadline()), peer)
+        let own = if self.held.now { None } else { link.deadline() };
+        earliest(earliest(ack, own), peer)
     }
 
     // ---- outputs
 
     /// The next packet to send: refusals and acknowledgements first, then responses and requests in turn.
-    pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig) -> Option<Outgoing> {
+    pub(super) fn poll(&mut self, now: Instant, config: &EndpointConfig, permit: Permit) -> Option<Outgoing> {
         self.trace.watch(now, self.state);
+        if !permit.allows_control() {
+            return None;
+        }
         let answer = self.poll_answer(now, config).or_else(|| self.poll_notification(now));
         if answer.is_some() || !self.state.sends() {
             return answer;
+        }
+        if !permit.allows_data() {
+            return self.poll_life(now);
         }
         if self.link.as_mut()?.take_turn() {
             self.poll_response(now).or_else(|| self.poll_request(now))

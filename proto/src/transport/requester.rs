@@ -138,7 +138,7 @@ impl SendQueue {
     }
 
     /// True if the next packet may be of the request at the cursor, as far as the queue's state goes.
-    fn may_continue(&self) -> bool {
+    pub(super) fn may_continue(&self) -> bool {
         self.has_unsent() && !self.is_held() && self.slot(self.cursor).fault.is_none()
     }
 
@@ -215,6 +215,8 @@ pub(super) struct Plan {
     pub(super) payload_len: usize,
     pub(super) solicited: bool,
     pub(super) ack_request: bool,
+    /// It is a sign of life.
+    pub(super) keepalive: bool,
     data: Data,
     offset: u32,
     /// Position of the request.
@@ -298,11 +300,19 @@ impl Requester {
             payload_len: (slot.bytes_to_send() - offset).min(self.payload) as usize,
             solicited: last && slot.work.solicited,
             ack_request,
+            keepalive: false,
             data: slot.work.local,
             offset,
             work: position,
             recv_sn,
         })
+    }
+
+    /// The same when nothing but a sign of life may be sent.
+    pub(super) fn plan_life(&mut self, now: Instant, queue: &SendQueue) -> Option<Plan> {
+        let waits = self.rnr_until.is_some_and(|until| now < until);
+        let pick = if waits || !self.keepalive_may_start(queue) { None } else { self.sender.pick(now, true) }?;
+        Some(keepalive_plan(pick, self.locate(pick, true, queue).0))
     }
 
     fn may_send_new(&mut self, now: Instant, queue: &SendQueue) -> bool {
@@ -425,6 +435,11 @@ impl Requester {
     /// Asks the peer for a sign of life, unless something else does by then.
     pub(super) const fn ask_for_life(&mut self) {
         self.keepalive = true;
+    }
+
+    /// True if the peer is to be asked for a sign of life.
+    pub(super) const fn wants_life(&self) -> bool {
+        self.keepalive
     }
 
     /// Whether the next packet asks for a sign of life: only between messages, and only if no other packet does.
@@ -565,6 +580,7 @@ const fn keepalive_plan(pick: Pick, position: u32) -> Plan {
         payload_len: 0,
         solicited: false,
         ack_request: true,
+        keepalive: true,
         data: Data::EMPTY,
         offset: 0,
         work: position,

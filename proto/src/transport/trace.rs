@@ -182,6 +182,8 @@ pub enum Gate {
     Credits,
     /// As many READs and atomics are under way as the peer answers at a time, or a fence waits for them.
     Reads,
+    /// The peer's host has asked us to stop or slow down.
+    Stopped,
 }
 
 impl Gate {
@@ -195,6 +197,7 @@ impl Gate {
             Self::Recovery => "recovery",
             Self::Credits => "no credit",
             Self::Reads => "reads under way",
+            Self::Stopped => "stop control",
         }
     }
 }

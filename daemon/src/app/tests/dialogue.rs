@@ -196,7 +196,7 @@ fn shared_receive_queues_are_limited_given_back_and_kept_while_used() {
     assert_eq!(code_of(raw.ask(Command::SetSrqLimit { srq: first, limit: 6 }, &[]).0).0, ErrorCode::BadArgument);
     let FromDaemon::Reply { reply: Reply::CqCreated { cq, .. }, .. } = raw.ask(Command::CreateCq { depth: 16 }, &[]).0 else { panic!() };
     let srq = Some(weft_verbs::protocol::SrqName(first));
-    let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: u32::MAX, recovery: None, srq };
+    let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: u32::MAX, recovery: None, priority: None, srq };
     let FromDaemon::Reply { reply: Reply::QpCreated { qp, rq_capacity: 1, .. }, .. } = raw.ask(command, &[]).0 else { panic!() };
     assert_eq!(code_of(raw.ask(Command::DestroySrq { srq: first }, &[]).0).0, ErrorCode::WrongState);
     for command in [Command::DestroyQp { qp }, Command::DestroySrq { srq: first }, Command::DestroySrq { srq: second }] {
@@ -215,9 +215,22 @@ fn depths_out_of_range_are_refused() {
     }
     let cq = weft_verbs::CqId(0);
     for (sq_depth, rq_depth) in [(0, 1), (1 << 15, 1), (1, 1 << 15), (u32::MAX, u32::MAX)] {
-        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None, srq: None };
+        let command = Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth, rq_depth, recovery: None, priority: None, srq: None };
         assert_eq!(code_of(raw.ask(command, &[]).0).0, ErrorCode::BadArgument, "{sq_depth} {rq_depth}");
     }
+}
+
+#[test]
+fn a_priority_beyond_15_is_refused_with_what_there_is() {
+    let world = World::start();
+    let (mut raw, _) = Raw::attach(&world, 0);
+    let FromDaemon::Reply { reply: Reply::CqCreated { cq, .. }, .. } = raw.ask(Command::CreateCq { depth: 16 }, &[]).0 else { panic!() };
+    let mut create = |priority| {
+        raw.ask(Command::CreateQp { send_cq: cq, recv_cq: cq, sq_depth: 1, rq_depth: 1, recovery: None, priority, srq: None }, &[]).0
+    };
+    assert!(matches!(create(Some(15)), FromDaemon::Reply { reply: Reply::QpCreated { .. }, .. }));
+    let (code, message) = code_of(create(Some(16)));
+    assert_eq!((code, message.as_str()), (ErrorCode::BadArgument, "priority is 16; a queue pair has one from 0, which stops first, to 15"));
 }
 
 #[test]
@@ -244,7 +257,7 @@ fn what_belongs_to_another_application_is_as_if_it_did_not_exist() {
         (Command::Listen { service: 5 }, ErrorCode::ServiceInUse),
         (Command::Unlisten { service: 5 }, ErrorCode::NotFound),
         (
-            Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, srq: None },
+            Command::CreateQp { send_cq: cq.id(), recv_cq: cq.id(), sq_depth: 1, rq_depth: 1, recovery: None, priority: None, srq: None },
             ErrorCode::BadArgument,
         ),
         (Command::Reject { request: weft_verbs::RequestId(1), private: vec![0; 193] }, ErrorCode::BadArgument),

@@ -89,7 +89,7 @@ fn a_region_that_is_deregistered_too_early_fails_the_queue_pair_whose_request_na
 fn a_long_run_through_short_queues_completes_every_request_once_and_in_order() {
     const COUNT: u64 = 3000;
     let world = World::start();
-    let options = QpOptions { sq_depth: 5, rq_depth: 7, recovery: None };
+    let options = QpOptions { sq_depth: 5, rq_depth: 7, ..QpOptions::default() };
     let (mut a, mut b, _) = connected(&world, &options);
     let receiver = thread::spawn(move || {
         let (mut posted, mut next, mut done) = (0, 0, Vec::new());
@@ -189,7 +189,7 @@ fn room_in_a_completion_queue_is_reserved_and_comes_back() {
     let world = World::start();
     let context = world.attach(0);
     let cq = context.create_cq(16).unwrap();
-    let options = QpOptions { sq_depth: 8, rq_depth: 4, recovery: None };
+    let options = QpOptions { sq_depth: 8, rq_depth: 4, ..QpOptions::default() };
     let qp = context.create_qp(&cq, &cq, &options).unwrap();
     let refused = context.create_qp(&cq, &cq, &options).unwrap_err();
     assert!(matches!(refused, Error::Refused { code: weft_verbs::protocol::ErrorCode::LimitReached, .. }), "{refused}");
@@ -204,7 +204,7 @@ fn room_of_a_destroyed_queue_pair_comes_back_only_after_its_completions_were_tak
     let world = World::start();
     let context = world.attach(0);
     let mut cq = context.create_cq(8).unwrap();
-    let options = QpOptions { sq_depth: 4, rq_depth: 4, recovery: None };
+    let options = QpOptions { sq_depth: 4, rq_depth: 4, ..QpOptions::default() };
     let mut qp = context.create_qp(&cq, &cq, &options).unwrap();
     for id in 0..4 {
         qp.send(id, &[], None).unwrap();

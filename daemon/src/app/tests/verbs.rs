@@ -230,7 +230,7 @@ fn nothing_is_read_into_memory_that_may_not_be_written_and_sending_can_be_resume
 fn requests_that_make_no_sense_are_refused_when_posted_and_queue_nothing() {
     use weft_verbs::layout::BadEntry;
     let world = World::start();
-    let mut side = side(&world, 0, &QpOptions { sq_depth: 1, rq_depth: 1, recovery: None });
+    let mut side = side(&world, 0, &QpOptions { sq_depth: 1, rq_depth: 1, ..QpOptions::default() });
     let piece = |len| Data::List(SgList::new(&[side.memory.sge(0, len).unwrap()]).unwrap());
     let atomic = SendOp::Atomic { remote_addr: 0, rkey: 0, op: AtomicOp::FetchAdd { add: 1 } };
     let read = SendOp::Read { remote_addr: 0, rkey: 0 };
@@ -260,7 +260,7 @@ fn requests_that_make_no_sense_are_refused_when_posted_and_queue_nothing() {
 #[test]
 fn one_request_more_than_the_queue_holds_is_refused() {
     let world = World::start();
-    let mut side = side(&world, 0, &QpOptions { sq_depth: 2, rq_depth: 2, recovery: None });
+    let mut side = side(&world, 0, &QpOptions { sq_depth: 2, rq_depth: 2, ..QpOptions::default() });
     for wr_id in 0..2 {
         side.qp.send(wr_id, &[], None).unwrap();
         side.qp.recv(wr_id, &[]).unwrap();

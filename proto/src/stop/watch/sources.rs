@@ -98,7 +98,7 @@ impl Sources {
         let Some(place) = self.table.find(host).or_else(|| self.add(host)) else { return };
         let Some((_, source)) = self.table.get_mut(place) else { return };
         if source.period != period {
-            source.bytes = [0, if source.period + 1 == period { source.bytes[0] } else { 0 }];
+            source.bytes = [0, if source.period.wrapping_add(1) == period { source.bytes[0] } else { 0 }];
             source.period = period;
             self.heard[0].push(place);
         }
@@ -112,7 +112,7 @@ impl Sources {
         let now = self.now;
         // Not of this period, so that the first frame puts it among those heard.
         let source = Source { period: now.wrapping_sub(2), bytes: [0; 2], transit: Transit::default() };
-        self.table.insert(host, source, |source| source.period + 1 < now)
+        self.table.insert(host, source, |source| source.period.wrapping_add(1) < now)
     }
 
     /// Those that contribute to what came in during this period and the one before.

@@ -163,3 +163,114 @@ fn cleared_queues_come_back_in_order() {
     bench.push(0, 100);
     assert_eq!([bench.pop(), bench.pop(), bench.pop()], [Some((2, 100)), Some((0, 100)), None]);
 }
+
+/// Two inputs of four classes each: queue = input * 4 + class.
+fn strict(count: usize) -> Bench {
+    let mut bench = Bench::new(&[LONGEST; 4], 8);
+    bench.drr.configure(vec![LONGEST; 4], count);
+    bench
+}
+
+impl Bench {
+    fn order(&mut self) -> Vec<usize> {
+        core::iter::from_fn(|| self.pop()).map(|(queue, _)| queue).collect()
+    }
+}
+
+#[test]
+fn strict_classes_go_first_from_the_highest_and_take_turns_over_the_inputs() {
+    let mut bench = strict(2);
+    (0..8).for_each(|queue| (0..2).for_each(|_| bench.push(queue, 1500)));
+    assert_eq!(bench.order(), [3, 7, 3, 7, 2, 6, 2, 6, 0, 1, 4, 5, 0, 1, 4, 5]);
+}
+
+#[test]
+fn every_class_may_be_strict_and_more_than_there_are_is_all() {
+    for count in [3, 4, 200] {
+        let mut bench = strict(count);
+        (0..4).for_each(|queue| (0..2).for_each(|_| bench.push(queue, 1500)));
+        assert_eq!(bench.order(), [3, 3, 2, 2, 1, 1, 0, 0], "{count} strict classes");
+    }
+}
+
+#[test]
+fn waiting_queues_move_when_the_number_of_strict_classes_changes() {
+    let mut bench = strict(0);
+    (0..4).for_each(|queue| (0..2).for_each(|_| bench.push(queue, 1500)));
+    assert_eq!(bench.pop(), Some((0, 1500)));
+    bench.drr.configure(vec![LONGEST; 4], 3);
+    assert_eq!([bench.pop(), bench.pop()], [Some((3, 1500)); 2]);
+    bench.drr.configure(vec![LONGEST; 4], 0);
+    let mut left = bench.order();
+    left.sort_unstable();
+    assert_eq!(left, [0, 1, 1, 2, 2]);
+    assert!(bench.drr.is_empty() && bench.drr.busy() == 0);
+}
+
+#[test]
+fn a_held_class_is_passed_over_without_ever_being_looked_at_again() {
+    let mut bench = strict(1);
+    (0..8).for_each(|queue| (0..3).for_each(|_| bench.push(queue, 100)));
+    bench.drr.hold(0b1001);
+    let looks = core::cell::Cell::new(0);
+    for _ in 0..12 {
+        let queue = bench
+            .drr
+            .select(|queue| {
+                looks.set(looks.get() + 1);
+                bench.queues[queue as usize][0]
+            })
+            .unwrap() as usize;
+        assert!([1, 2].contains(&(queue % 4)));
+        bench.queues[queue].pop_front();
+        bench.drr.charge(100, bench.queues[queue].is_empty());
+    }
+    assert_eq!(looks.get(), 12, "held queues cost nothing");
+    assert_eq!((bench.pop(), bench.drr.is_empty(), bench.drr.has_parked(), bench.drr.busy()), (None, true, true, 4));
+    bench.drr.hold(0b1000);
+    assert_eq!(bench.order(), [0, 0, 0, 4, 4, 4]);
+    bench.drr.hold(0);
+    assert_eq!(bench.order(), [3, 3, 3, 7, 7, 7]);
+    assert!(!bench.drr.has_parked());
+}
+
+proptest! {
+    #[test]
+    fn holding_reorders_nothing_within_a_queue_loses_nothing_and_is_strict(
+        strict_classes in 0_usize..5,
+        steps in prop::collection::vec((0_u8..8, 0_usize..8, 60_u64..=LONGEST), 1..300),
+    ) {
+        let mut bench = strict(strict_classes);
+        let (mut held, mut pushed, mut popped) = (0_u8, 0, 0);
+        for (what, queue, bytes) in steps {
+            match what {
+                0..4 => {
+                    bench.push(queue, bytes);
+                    pushed += 1;
+                }
+                4 => {
+                    held = u8::try_from(bytes % 16).unwrap();
+                    bench.drr.hold(held);
+                }
+                _ => {
+                    let free = |queue: &usize| !bench.queues[*queue].is_empty() && held >> (queue % 4) & 1 == 0;
+                    let highest = (0..8).filter(free).map(|queue| queue % 4).max();
+                    match bench.pop() {
+                        None => prop_assert_eq!(highest, None),
+                        Some((queue, _)) => {
+                            popped += 1;
+                            prop_assert_eq!(held >> (queue % 4) & 1, 0);
+                            let shared = 3_usize.saturating_sub(strict_classes);
+                            prop_assert_eq!((queue % 4).max(shared), highest.unwrap_or(0).max(shared));
+                        }
+                    }
+                }
+            }
+            let busy = bench.queues.iter().filter(|queue| !queue.is_empty()).count();
+            prop_assert_eq!(bench.drr.busy() as usize, busy);
+        }
+        bench.drr.hold(0);
+        popped += bench.order().len();
+        prop_assert_eq!(popped, pushed);
+    }
+}

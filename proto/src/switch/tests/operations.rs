@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rng::Rng;
+use crate::wire::MacControl;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -10,6 +11,7 @@ enum Step {
     Garbage { port: u16, bytes: Vec<u8> },
     Receive { port: u16, budget: usize },
     Wait(u64),
+    Pause { port: u16, enabled: u8, time: u16, pfc: bool },
     Up { port: u16, up: bool },
     Reconfigure { port: u16, like: u16 },
     Control { port: u16, src: u8, fields: [u8; 3] },
@@ -23,6 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_u16..4, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(port, bytes)| Step::Garbage { port, bytes }),
         6 => (0_u16..4, 0_usize..8).prop_map(|(port, budget)| Step::Receive { port, budget }),
         4 => (0_u64..300_000).prop_map(Step::Wait),
+        2 => (0_u16..4, any::<u8>(), any::<u16>(), any::<bool>()).prop_map(|(port, enabled, time, pfc)| Step::Pause { port, enabled, time, pfc }),
         1 => (0_u16..4, any::<bool>()).prop_map(|(port, up)| Step::Up { port, up }),
         1 => (0_u16..4, 0_u16..4).prop_map(|(port, like)| Step::Reconfigure { port, like }),
         3 => (0_u16..4, 0_u8..8, (prop::sample::select(vec![0_u8, 0, 0, 0xf0, 0x70]), 0_u8..16, any::<u8>(), 0_u8..16))
@@ -50,15 +53,16 @@ fn impairment() -> impl Strategy<Value = Impairment> {
 fn port() -> impl Strategy<Value = PortConfig> {
     let role = prop_oneof![Just(PortRole::Host), Just(PortRole::Switch), Just(PortRole::Switch)];
     let rate = prop::option::of((1_u64..10_000).prop_map(|mbit| BitRate::new(mbit * 1_000_000).unwrap()));
-    (role, rate, 100_usize..1600, impairment(), impairment(), prop::option::of(any::<u64>())).prop_map(
-        |(role, rate, mtu, impair_ingress, impair_egress, seed)| PortConfig {
-            role,
+    let flow = prop_oneof![Just(FlowControl::None), Just(FlowControl::Pause), Just(FlowControl::Pfc)];
+    (role, rate, 100_usize..1600, impairment(), impairment(), flow, prop::option::of(any::<u64>())).prop_map(
+        |(role, rate, mtu, impair_ingress, impair_egress, flow_control, seed)| PortConfig {
             rate,
             mtu,
             impair_ingress,
             impair_egress,
-            vlans: Vlans::ALL,
+            flow_control,
             seed,
+            ..PortConfig::new(role)
         },
     )
 }
@@ -89,7 +93,11 @@ fn apply(bench: &mut Bench, ports: &[PortConfig], step: &Step) {
             bench.ingest(PortId(port), frame);
         }
         Step::Ask(host) => bench.switch.stop_mut().unwrap().stop(bench.now, address(host), |request| request),
-        Step::Send { .. } | Step::Garbage { .. } | Step::Control { .. } => {}
+        Step::Pause { port, enabled, time, pfc } if bench.pool.available() > 0 => {
+            let message = if pfc { MacControl::Pfc { enabled, times: [time; 8] } } else { MacControl::Pause { time } };
+            bench.control(PortId(port), &message);
+        }
+        Step::Send { .. } | Step::Garbage { .. } | Step::Control { .. } | Step::Pause { .. } => {}
         Step::Receive { port, budget } => _ = bench.receive_some(PortId(port), budget),
         Step::Wait(nanos) => bench.wait(Duration::from_nanos(nanos)),
         Step::Up { port, up } => bench.set_up(PortId(port), up),
@@ -112,10 +120,14 @@ proptest! {
     fn frames_are_conserved_and_buffers_come_back_whatever_happens(
         ports in prop::collection::vec(port(), 4),
         classes in 1_u8..=8,
+        strict in 0_u8..9,
+        xoff in 0_u64..4000,
+        xon in 0_u64..4000,
         voq_limit_bytes in 1000_u64..20_000,
         steps in prop::collection::vec(step(), 1..300),
     ) {
-        let config = SwitchConfig { classes, voq_limit_bytes, frames: FRAMES, mac_table_size: 4, ..SwitchConfig::default() };
+        let flow = FlowConfig { xoff, xon, ..FlowConfig::default() };
+        let config = SwitchConfig { classes, strict, flow, voq_limit_bytes, frames: FRAMES, mac_table_size: 4, ..SwitchConfig::default() };
         let mut bench = Bench::new(&config, &ports);
         bench.pool = Pool::new(FRAMES, 2048, 32);
         bench.switch.set_stop(Some(stops::stop_config()));

@@ -23,7 +23,7 @@ fn fill(pool: &mut Pool, queues: &mut Queues, queue: usize, bytes: usize) -> usi
 #[test]
 fn a_queue_holds_its_limit_of_bytes_and_not_one_more() {
     let mut pool = Pool::new(64, 256, 0);
-    let mut queues = Queues::new(2, 64, 1000);
+    let mut queues = Queues::new(2, 2, 64, 1000);
     assert_eq!(fill(&mut pool, &mut queues, 0, 100), 10);
     assert_eq!(queues.counters(0).refused, crate::switch::Traffic { frames: 1, bytes: 100 });
     assert_eq!(fill(&mut pool, &mut queues, 1, 250), 4, "the other queue has its own limit");
@@ -32,11 +32,11 @@ fn a_queue_holds_its_limit_of_bytes_and_not_one_more() {
 #[test]
 fn one_stuck_queue_takes_half_of_the_buffers_and_two_a_third_each() {
     let mut pool = Pool::new(90, 64, 0);
-    let mut queues = Queues::new(3, 90, u64::MAX);
+    let mut queues = Queues::new(3, 3, 90, u64::MAX);
     let first = fill(&mut pool, &mut queues, 0, 60);
     assert_eq!(first, 45);
     let mut pool = Pool::new(90, 64, 0);
-    let mut queues = Queues::new(3, 90, u64::MAX);
+    let mut queues = Queues::new(3, 3, 90, u64::MAX);
     for _ in 0..60 {
         for queue in [0, 1] {
             let frame = frame(&mut pool, 60);
@@ -54,7 +54,7 @@ fn one_stuck_queue_takes_half_of_the_buffers_and_two_a_third_each() {
 #[test]
 fn shared_frames_are_limited_by_the_entries_that_they_take() {
     let mut pool = Pool::new(64, 64, 0);
-    let mut queues = Queues::new(1, 8, u64::MAX);
+    let mut queues = Queues::new(1, 1, 8, u64::MAX);
     let original = frame(&mut pool, 60);
     let mut taken = 0;
     loop {
@@ -75,7 +75,7 @@ fn shared_frames_are_limited_by_the_entries_that_they_take() {
 #[test]
 fn without_a_free_entry_even_an_empty_queue_refuses() {
     let mut pool = Pool::new(8, 64, 0);
-    let mut queues = Queues::new(2, 1, u64::MAX);
+    let mut queues = Queues::new(2, 2, 1, u64::MAX);
     assert_eq!(fill(&mut pool, &mut queues, 0, 60), 1);
     assert_eq!(fill(&mut pool, &mut queues, 1, 60), 0);
 }
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn queues_are_first_in_first_out_and_lose_no_entry(steps in prop::collection::vec((0_usize..3, prop::option::of(60_usize..200)), 1..300)) {
         let mut pool = Pool::new(64, 256, 0);
-        let mut queues = Queues::new(3, 16, 1500);
+        let mut queues = Queues::new(3, 3, 16, 1500);
         let mut model: [VecDeque<usize>; 3] = Default::default();
         for (queue, push) in steps {
             if let Some(bytes) = push {

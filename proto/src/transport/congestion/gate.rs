@@ -57,7 +57,7 @@ impl Gate {
     /// True if a new packet may leave while `outstanding` are in flight and not known to have arrived, those of all
     /// streams together.
     pub fn permits(&mut self, now: Instant, outstanding: u32) -> bool {
-        self.controller.is_open() || outstanding < self.room() && self.is_time(now)
+        self.controller.is_open() || self.has_room(outstanding) && self.is_time(now)
     }
 
     /// True if a packet that a sender has picked may leave. One that acknowledgements show to be lost waits for the
@@ -69,6 +69,11 @@ impl Gate {
     /// True if nothing more may follow a packet that leaves now, so that it had better ask for an acknowledgement.
     pub fn closes(&self, outstanding: u32) -> bool {
         !self.controller.is_open() && outstanding.saturating_add(1) >= self.room()
+    }
+
+    /// True if the window has room for a packet more than `outstanding`.
+    pub fn has_room(&self, outstanding: u32) -> bool {
+        self.controller.is_open() || outstanding < self.room()
     }
 
     /// A window below one packet still lets one out; the pacer makes up for it.

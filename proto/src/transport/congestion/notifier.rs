@@ -29,6 +29,11 @@ impl Notifier {
         }
     }
 
+    /// True if a notification is due.
+    pub const fn is_due(&self) -> bool {
+        self.due
+    }
+
     /// True if a notification is due; it then counts as sent.
     pub const fn poll(&mut self) -> bool {
         core::mem::replace(&mut self.due, false)

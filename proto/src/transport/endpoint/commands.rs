@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::stop::PRIORITIES;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, State, Stateless, choose, offer_bit, offer_of, payload_max};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, Slot, slot_of};
@@ -46,9 +47,10 @@ impl Endpoint {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, [`CommandError::NoSuchSrq`], [`CommandError::LimitReached`].
+    /// [`CommandError::BadArgument`] for a depth of 0 or beyond 65,536, or a priority beyond 15, [`CommandError::NoSuchSrq`], [`CommandError::LimitReached`].
     pub fn create_qp(&mut self, owner: AppId, init: QpInit) -> Result<QpNum, CommandError> {
-        if init.sq_depth == 0 || init.sq_depth > MAX_DEPTH || init.rq_depth > MAX_DEPTH {
+        let priority = init.priority.unwrap_or_else(|| self.config.default_priority());
+        if init.sq_depth == 0 || init.sq_depth > MAX_DEPTH || init.rq_depth > MAX_DEPTH || priority >= PRIORITIES {
             return Err(CommandError::BadArgument);
         }
         if init.srq.is_some_and(|srq| self.shared.get_mut(owner, srq).is_none()) {
@@ -63,7 +65,7 @@ impl Endpoint {
         entry.generation = entry.generation.wrapping_add(1);
         // The slot is below 2^16 (see `take_slot`).
         let number = QpNum(u32::from(entry.generation) << 16 | u32::try_from(slot).unwrap_or(0));
-        entry.qp = Some(Box::new(QueuePair::new(number, owner, init)));
+        entry.qp = Some(Box::new(QueuePair::new(number, owner, init, priority)));
         self.completions.reserve((init.sq_depth + init.rq_depth).min(USUAL_BATCH) as usize);
         Ok(number)
     }
@@ -97,6 +99,7 @@ impl Endpoint {
 
     fn remove_qp(&mut self, now: Instant, slot: usize) {
         self.close(now, slot, Failure::FLUSH);
+        self.leave_parking(now, slot);
         if let Some(qp) = self.slots[slot].qp.take() {
             if let Some(shared) = qp.init.srq.and_then(|srq| self.shared.get_mut(qp.owner, srq)) {
                 shared.users -= 1;

@@ -1,14 +1,16 @@
 //! The endpoint: all queue pairs, regions and connections of one host.
 //!
 //! By kind of method: [`commands`], [`shared`] and [`states`] (what applications ask), [`receive`] (frames and deadlines),
-//! [`transmit`] (what goes out), [`observe`] (what operators see of hosts and events). The driver calls `handle_frame` for each frame, `handle_timeout` when
+//! [`transmit`] (what goes out), [`stops`] and `parking` (what stop control makes of it), [`observe`] (what operators see of hosts and events). The driver calls `handle_frame` for each frame, `handle_timeout` when
 //! `poll_timeout` has come, then `poll_transmit` until it has nothing, then drains completions and events.
 
 mod commands;
 mod observe;
+mod parking;
 mod receive;
 mod shared;
 mod states;
+mod stops;
 mod transmit;
 
 #[cfg(test)]
@@ -20,11 +22,12 @@ use alloc::vec::Vec;
 
 use crate::drops::DropCounts;
 use crate::rng::Rng;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earliest};
 use crate::timers::Timers;
 use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
+use crate::transport::endpoint::parking::Parking;
 use crate::transport::peers::Peers;
 use crate::transport::qp::{Completions, QueuePair};
 use crate::transport::region::Regions;
@@ -55,6 +58,8 @@ pub struct Transmit {
     pub len: usize,
     /// Where it goes.
     pub dst: MacAddr,
+    /// Its priority for stop control, 0 to 15.
+    pub priority: u8,
 }
 
 /// A queue pair as an operator sees it.
@@ -66,6 +71,8 @@ pub struct QpView {
     pub owner: AppId,
     /// Its state.
     pub state: QpState,
+    /// Its priority, 0 to 15.
+    pub priority: u8,
     /// The connected host.
     pub peer: Option<MacAddr>,
     /// Its queue pair.
@@ -114,6 +121,8 @@ pub struct Endpoint {
     ready: VecDeque<usize>,
     /// Frames that the queue pair in front has sent in its turn.
     turn: u32,
+    /// Those that stop control holds back.
+    parking: Parking,
     regions: Regions,
     shared: SharedQueues,
     connections: Connections,
@@ -137,7 +146,8 @@ impl Endpoint {
     /// incarnation are drawn from it.
     pub fn new(config: EndpointConfig, mut rng: Rng) -> Self {
         let connections = Connections::new(config.max_qps, config.started, &mut rng);
-        let timers = Timers::new(config.max_qps as usize + FIRST_SLOT + connections.limit());
+        let slots = config.max_qps as usize + FIRST_SLOT;
+        let (timers, parking) = (Timers::new(slots + connections.limit()), Parking::new(slots));
         Self {
             regions: Regions::new(config.max_regions),
             shared: SharedQueues::new(config.max_srqs),
@@ -149,6 +159,7 @@ impl Endpoint {
             live: 0,
             ready: VecDeque::new(),
             turn: 0,
+            parking,
             listeners: BTreeMap::new(),
             strangers: Bucket::new(STRANGER_INTERVAL, STRANGER_BURST),
             timers,
@@ -233,6 +244,7 @@ impl Endpoint {
             number: qp.number,
             owner: qp.owner,
             state: qp.state(),
+            priority: qp.priority,
             peer: link.map(|link| link.agreement.peer),
             peer_qp: link.map(|link| link.agreement.peer_qp),
             peer_incarnation: qp.connection.and_then(|index| self.connections.get(index)?.remote_incarnation),
@@ -270,7 +282,7 @@ impl Endpoint {
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        earliest(self.timers.next(), self.parking.poll_timeout())
     }
 
     // ---- shared by the parts

@@ -1,6 +1,7 @@
 //! What happens to the endpoint: frames and deadlines.
 
 use crate::drops::DropReason;
+use crate::stop::Obedience;
 use crate::time::{Duration, Instant};
 use crate::transport::connection::{Connection, Private, Remote, State, Stateless, offer_bit};
 use crate::transport::endpoint::{Endpoint, FIRST_SLOT, slot_of};
@@ -414,17 +415,27 @@ impl Endpoint {
 
     /// Time has passed. Call when [`Self::poll_timeout`] has come; calling too often is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout_within(now, None);
+    }
+
+    /// The same within what `stops` allows: who may not send blames nobody for silence.
+    pub fn handle_timeout_within(&mut self, now: Instant, stops: Option<&Obedience>) {
+        let stops = stops.filter(|stops| !stops.is_idle());
+        self.call_due(now);
         // Each timer at most once per call: whatever it sets anew for `now` waits for the next call.
         for _ in 0..self.timers.len() {
             let Some(timer) = self.timers.pop_due(now) else { return };
             match timer.checked_sub(self.config.max_qps as usize + FIRST_SLOT) {
                 Some(index) => self.handle_connection_timeout(now, index),
-                None => self.handle_qp_timeout(now, timer),
+                None => self.handle_qp_timeout(now, timer, stops),
             }
         }
     }
 
-    fn handle_qp_timeout(&mut self, now: Instant, slot: usize) {
+    fn handle_qp_timeout(&mut self, now: Instant, slot: usize, stops: Option<&Obedience>) {
+        if let Some(stops) = stops {
+            self.permit(now, slot, stops);
+        }
         let Some(qp) = self.slots[slot].qp.as_deref_mut() else { return };
         if let Some(status) = qp.handle_timeout(now, &self.config) {
             self.fail_qp(now, slot, Failure::of_oldest(status));

@@ -1,5 +1,6 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_lossless)]
 mod observe;
+mod stops;
 
 use super::*;
 use crate::transport::*;

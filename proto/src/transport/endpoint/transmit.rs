@@ -1,9 +1,10 @@
 //! What the endpoint sends: connection messages first, then queue pairs in turn, each its answers before its requests.
 
+use crate::stop::{CONTROL_PRIORITY, Obedience, Stage};
 use crate::time::Instant;
 use crate::transport::endpoint::{Endpoint, Transmit};
 use crate::transport::irn::Pick;
-use crate::transport::qp::{Failure, Outgoing};
+use crate::transport::qp::{Failure, Outgoing, Permit};
 use crate::transport::region::{AccessRefused, Memory};
 use crate::transport::requester::Plan;
 use crate::transport::responses::ResponsePlan;
@@ -19,7 +20,29 @@ impl Endpoint {
     /// Builds the next frame into `out`, which has room for the MTU, an Ethernet header and a VLAN tag (MTU + 18 bytes).
     /// `None`: nothing to send now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
-        let sent = self.poll_connection(out).or_else(|| self.poll_queue_pairs(now, out, memory));
+        self.poll_transmit_within(now, out, memory, None)
+    }
+
+    /// The same within what `stops` allows. Connection messages are built in any case: they are few, and whoever hands them
+    /// to the wire asks once more.
+    pub fn poll_transmit_within(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        memory: &impl Memory,
+        stops: Option<&mut Obedience>,
+    ) -> Option<Transmit> {
+        let mut stops = stops.filter(|stops| !stops.is_idle());
+        match &mut stops {
+            Some(stops) => self.handle_released(now, stops),
+            None if !self.parking.is_empty() => self.wake_everybody(now),
+            None => {}
+        }
+        let message = self.poll_connection(out);
+        if let (Some(sent), Some(stops)) = (&message, &mut stops) {
+            book(now, sent, stops);
+        }
+        let sent = message.or_else(|| self.poll_queue_pairs(now, out, memory, stops));
         self.frames_sent += u64::from(sent.is_some());
         sent
     }
@@ -36,15 +59,30 @@ impl Endpoint {
         sent
     }
 
-    fn poll_queue_pairs(&mut self, now: Instant, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+    fn poll_queue_pairs(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        memory: &impl Memory,
+        mut stops: Option<&mut Obedience>,
+    ) -> Option<Transmit> {
         while let Some(slot) = self.ready.pop_front() {
             self.slots[slot].ready = false;
-            if let Some(sent) = self.poll_queue_pair(now, slot, out, memory) {
+            let permit = stops.as_deref().map_or(Permit::Everything, |stops| self.permit(now, slot, stops));
+            let sent = self.poll_queue_pair(now, slot, out, memory, permit);
+            if sent.is_some() {
                 self.keep_turn(slot);
-                return Some(sent);
+            } else {
+                self.turn = 0;
+                self.rearm(slot);
             }
-            self.turn = 0;
-            self.rearm(slot);
+            if let Some(stops) = &mut stops {
+                sent.iter().for_each(|sent| book(now, sent, stops));
+                self.end_turn(now, slot, sent.map(|sent| sent.priority), stops);
+            }
+            if sent.is_some() {
+                return sent;
+            }
         }
         None
     }
@@ -60,18 +98,19 @@ impl Endpoint {
         self.touch(slot);
     }
 
-    fn poll_queue_pair(&mut self, now: Instant, slot: usize, out: &mut [u8], memory: &impl Memory) -> Option<Transmit> {
+    fn poll_queue_pair(&mut self, now: Instant, slot: usize, out: &mut [u8], memory: &impl Memory, permit: Permit) -> Option<Transmit> {
         self.run_local(now, slot);
         let qp = self.slots[slot].qp.as_deref_mut()?;
         let dst = qp.link()?.agreement.peer;
-        let outgoing = qp.poll(now, &self.config)?;
-        let eth = ethernet(&self.config, dst, self.turn_of(&outgoing));
+        let outgoing = qp.poll(now, &self.config, permit)?;
+        let (class, priority) = (qp.priority / 2, outgoing.priority(qp.priority));
+        let eth = ethernet(&self.config, dst, class, self.turn_of(&outgoing));
         let len = match outgoing {
             Outgoing::Answer(base, body) => emit_answer(out, &eth, &base, &body),
             Outgoing::Response(base, plan) => self.emit_response(now, slot, out, (&eth, &base), &plan, memory),
             Outgoing::Request(base, plan) => self.emit_request(now, slot, out, (&eth, &base), &plan, memory),
         };
-        len.map(|len| Transmit { len, dst })
+        len.map(|len| Transmit { len, dst, priority })
     }
 
     /// Which path a packet takes: requests and responses one after the other by their number, what is sent again another one than
@@ -162,11 +201,16 @@ impl Endpoint {
     }
 }
 
-fn ethernet(config: &EndpointConfig, dst: MacAddr, turn: u32) -> Ethernet {
+/// `class`: the 802.1p priority.
+fn ethernet(config: &EndpointConfig, dst: MacAddr, class: u8, turn: u32) -> Ethernet {
     let path = config.paths.at(turn);
-    let tag = |id| VlanTag { priority: config.priority.unwrap_or(0), drop_eligible: false, id };
-    let vlan = path.or_else(|| config.priority.map(|_| 0)).map(tag);
+    let untagged = config.priority.is_none() && class == 0;
+    let vlan = path.or((!untagged).then_some(0)).map(|id| VlanTag { priority: class, drop_eligible: false, id });
     Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
+}
+
+fn book(now: Instant, sent: &Transmit, stops: &mut Obedience) {
+    stops.book(now, sent.dst, sent.priority, sent.len as u64, Stage::Build);
 }
 
 fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, body: &Body<'_>) -> Option<usize> {
@@ -175,7 +219,7 @@ fn emit_answer(out: &mut [u8], eth: &Ethernet, base: &Base, body: &Body<'_>) -> 
 
 fn emit_connection(config: &EndpointConfig, turn: u32, out: &mut [u8], peer: MacAddr, message: &ConnectionMessage<'_>) -> Option<Transmit> {
     let base = Base::new(0, CONNECTION_QP, Psn::default());
-    let eth = ethernet(config, peer, turn);
+    let eth = ethernet(config, peer, config.priority.unwrap_or(0), turn);
     let len = emit_with(out, &eth, &base, &Body::Connection(*message), 0, |_| Ok::<(), AccessRefused>(()))?.ok()?;
-    Some(Transmit { len, dst: peer })
+    Some(Transmit { len, dst: peer, priority: CONTROL_PRIORITY })
 }

@@ -28,6 +28,11 @@ impl Prober {
         self.due = false;
     }
 
+    /// The silence counts from `now` on.
+    pub(super) fn postpone(&mut self, now: Instant) {
+        self.start = self.start.max(now);
+    }
+
     /// When a probe becomes due by silence; `None` while one is due or out.
     pub(super) fn deadline(&self, patience: Duration) -> Option<Instant> {
         (!self.due && self.out.is_none()).then(|| self.start + patience)

@@ -388,6 +388,17 @@ impl Sender {
         }
     }
 
+    /// Nothing may be sent for a while, which is not for want of room in the window.
+    pub fn rest(&mut self, now: Instant) {
+        self.window.note(now, false);
+    }
+
+    /// Something may be sent again: the receiver's silence counts from now on.
+    pub fn go_on(&mut self, now: Instant) {
+        self.rto_start = self.rto_start.max(now);
+        self.prober.postpone(now);
+    }
+
     /// Time has passed.
     pub fn on_timeout(&mut self, now: Instant) -> Timeout {
         if self.probe_deadline().is_some_and(|at| at <= now) {
@@ -464,6 +475,11 @@ impl Sender {
         let open = self.in_flight() < self.window.cap();
         self.window.note(now, has_new && !open);
         (has_new && open).then_some(Pick::New(self.next))
+    }
+
+    /// True if something may have to be sent again at once.
+    pub const fn wants_again(&self) -> bool {
+        self.first_again.is_some() || self.recovery.is_some() && self.pass.is_some() || self.prober.is_due()
     }
 
     fn next_again(&mut self, now: Instant) -> Option<(Psn, Cause)> {
