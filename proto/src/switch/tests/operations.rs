@@ -95,7 +95,7 @@ fn apply(bench: &mut Bench, ports: &[PortConfig], step: &Step) {
         Step::Ask(host) => bench.switch.stop_mut().unwrap().stop(bench.now, address(host), |request| request),
         Step::Pause { port, enabled, time, pfc } if bench.pool.available() > 0 => {
             let message = if pfc { MacControl::Pfc { enabled, times: [time; 8] } } else { MacControl::Pause { time } };
-            bench.control(PortId(port), &message);
+            bench.mac_control(PortId(port), &message);
         }
         Step::Send { .. } | Step::Garbage { .. } | Step::Control { .. } | Step::Pause { .. } => {}
         Step::Receive { port, budget } => _ = bench.receive_some(PortId(port), budget),

@@ -26,7 +26,7 @@ fn bench(kind: FlowControl) -> Bench {
 }
 
 impl Bench {
-    pub(super) fn control(&mut self, port: PortId, message: &MacControl) {
+    pub(super) fn mac_control(&mut self, port: PortId, message: &MacControl) {
         let bytes = message.emit(station(50));
         self.bytes(port, &bytes);
     }
@@ -72,7 +72,7 @@ fn pause(time: u16) -> MacControl {
 #[test]
 fn a_paused_port_sends_nothing_until_its_time_is_over_and_names_that_instant() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     assert_eq!(bench.switch.poll_timeout(|_| true), None, "nothing waits");
     (0..3).for_each(|_| bench.send(A, station(1), station(2)));
     assert_eq!(bench.leaving(B), (vec![], vec![]));
@@ -95,11 +95,11 @@ fn a_paused_port_sends_nothing_until_its_time_is_over_and_names_that_instant() {
 #[test]
 fn a_pause_of_zero_lets_the_port_go_at_once_and_it_makes_up_for_nothing() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     (0..9).for_each(|_| bench.send(A, station(1), station(2)));
     bench.leaving(B);
     bench.micros(300);
-    bench.control(B, &pause(0));
+    bench.mac_control(B, &pause(0));
     assert_eq!(bench.switch.poll_timeout(|_| true), Some(bench.now));
     assert_eq!(bench.leaving(B).1.len(), 1, "the wire earned no burst while it was silent");
 }
@@ -107,7 +107,7 @@ fn a_pause_of_zero_lets_the_port_go_at_once_and_it_makes_up_for_nothing() {
 #[test]
 fn a_port_without_flow_control_drops_mac_control_frames_as_ever() {
     let mut bench = bench(FlowControl::None);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     let to_us = Ethernet { ethertype: EtherType::MAC_CONTROL, ..header(station(2), station(102)) };
     bench.send_frame(B, &to_us, 60);
     bench.assert_drops(&[(DropReason::ReservedAddress, 1), (DropReason::MacControl, 1)]);
@@ -123,7 +123,7 @@ fn what_is_no_request_to_this_port_is_dropped_with_its_reason_and_changes_nothin
     unknown[15] = 2;
     bench.bytes(B, &unknown);
     bench.bytes(B, &good[..17]);
-    bench.control(B, &MacControl::Pfc { enabled: 0xff, times: [TIME; 8] });
+    bench.mac_control(B, &MacControl::Pfc { enabled: 0xff, times: [TIME; 8] });
     let mut elsewhere = good;
     elsewhere[..6].copy_from_slice(&station(77).0);
     bench.bytes(B, &elsewhere);
@@ -149,7 +149,7 @@ fn what_is_no_request_to_this_port_is_dropped_with_its_reason_and_changes_nothin
 #[test]
 fn a_full_input_is_asked_to_stop_ahead_of_its_data_and_let_go_when_the_queue_has_drained() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     bench.send(C, station(3), station(1));
     (0..9).for_each(|_| bench.send(A, station(1), station(2)));
     assert_eq!(bench.leaving(A).0, [], "900 bytes");
@@ -166,7 +166,7 @@ fn a_full_input_is_asked_to_stop_ahead_of_its_data_and_let_go_when_the_queue_has
     assert_eq!(bench.switch.poll_timeout(|_| true), Some(again));
     bench.wait(again.since(bench.now));
     assert_eq!(bench.leaving(A), (vec![pause(TIME)], vec![]));
-    bench.control(B, &pause(0));
+    bench.mac_control(B, &pause(0));
     let mut told = vec![];
     for _ in 0..10 {
         bench.micros(1);
@@ -181,8 +181,8 @@ fn a_full_input_is_asked_to_stop_ahead_of_its_data_and_let_go_when_the_queue_has
 #[test]
 fn a_paused_port_still_asks_its_other_end_to_stop() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(A, &pause(TIME));
-    bench.control(B, &pause(TIME));
+    bench.mac_control(A, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     (0..20).for_each(|_| bench.send(A, station(1), station(2)));
     (0..20).for_each(|_| bench.send(B, station(2), station(1)));
     assert_eq!(bench.leaving(A), (vec![pause(TIME)], vec![]));
@@ -194,7 +194,7 @@ fn frames_made_here_pass_the_impaired_link_like_others() {
     let mut bench = bench(FlowControl::Pause);
     let lossy = PortConfig { impair_egress: Impairment { loss_ppm: 1_000_000, ..Impairment::NONE }, ..bench.switch.port_config(A).clone() };
     bench.switch.reconfigure_port(bench.now, A, &lossy);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     (0..20).for_each(|_| bench.send(A, station(1), station(2)));
     assert_eq!(bench.leaving(A), (vec![], vec![]));
     bench.assert_drops(&[(DropReason::ImpairedLoss, 1)]);
@@ -204,7 +204,7 @@ fn frames_made_here_pass_the_impaired_link_like_others() {
 #[test]
 fn without_a_buffer_the_request_comes_later_and_the_switch_does_not_spin() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(B, &pause(TIME));
+    bench.mac_control(B, &pause(TIME));
     (0..20).for_each(|_| bench.send(A, station(1), station(2)));
     bench.leaving(B);
     let taken: Vec<_> = core::iter::from_fn(|| bench.pool.alloc()).collect();
@@ -222,7 +222,7 @@ fn pfc_holds_back_one_priority_and_asks_for_one() {
     let mut times = [0; 8];
     times[3] = TIME;
     let stop = MacControl::Pfc { enabled: 1 << 3, times };
-    bench.control(B, &stop);
+    bench.mac_control(B, &stop);
     for priority in [3, 1] {
         (0..12).for_each(|_| bench.send_priority(A, 2, priority));
     }
@@ -233,7 +233,7 @@ fn pfc_holds_back_one_priority_and_asks_for_one() {
     }
     assert_eq!(left, [1; 12]);
     assert_eq!(bench.leaving(A).0, [stop], "what came with priority 1 has left again");
-    bench.control(B, &MacControl::Pfc { enabled: 1 << 3, times: [0; 8] });
+    bench.mac_control(B, &MacControl::Pfc { enabled: 1 << 3, times: [0; 8] });
     assert_eq!(bench.leaving(B).1, [3]);
 }
 
@@ -242,7 +242,7 @@ fn a_silence_that_ends_while_the_wire_is_busy_is_not_looked_at_before_the_wire_i
     let mut bench = bench(FlowControl::Pfc);
     let mut times = [0; 8];
     (times[1], times[2]) = (10, 11);
-    bench.control(B, &MacControl::Pfc { enabled: 0b110, times });
+    bench.mac_control(B, &MacControl::Pfc { enabled: 0b110, times });
     [1, 2].into_iter().for_each(|priority| bench.send_priority(A, 2, priority));
     assert_eq!(bench.leaving(B).1, []);
     bench.wait(Duration::from_nanos(5120));
@@ -257,7 +257,7 @@ fn a_storm_ends_by_itself_and_the_back_pressure_with_it() {
     let mut said = vec![];
     (0..12).for_each(|_| bench.send(A, station(1), station(2)));
     for _ in 0..5000 {
-        bench.control(B, &pause(TIME));
+        bench.mac_control(B, &pause(TIME));
         bench.leaving(B);
         said.extend(bench.leaving(A).0);
         bench.micros(200);
@@ -275,13 +275,13 @@ fn a_storm_ends_by_itself_and_the_back_pressure_with_it() {
 #[test]
 fn a_port_that_went_down_or_changed_its_mind_is_not_paused_any_more() {
     let mut bench = bench(FlowControl::Pause);
-    bench.control(B, &pause(u16::MAX));
+    bench.mac_control(B, &pause(u16::MAX));
     bench.set_up(B, false);
     bench.set_up(B, true);
     bench.send(A, station(1), station(2));
     assert_eq!(bench.leaving(B).1.len(), 1);
     bench.micros(1);
-    bench.control(B, &pause(u16::MAX));
+    bench.mac_control(B, &pause(u16::MAX));
     bench.send(A, station(1), station(2));
     assert_eq!(bench.leaving(B).1.len(), 0);
     let without = PortConfig { flow_control: FlowControl::None, ..bench.switch.port_config(B).clone() };
@@ -363,7 +363,7 @@ proptest! {
                         if pfc { (enabled, MacControl::Pfc { enabled, times: [number; 8] }) } else { (0xff, pause(number)) };
                     let end = bench.now + crate::wire::mac_control::quanta_time(number, BitRate::megabits(1000));
                     (0..8).filter(|index| mask >> index & 1 == 1).for_each(|index| until[usize::from(port)][index] = end);
-                    bench.control(PortId(port), &message);
+                    bench.mac_control(PortId(port), &message);
                 }
                 6 => bench.micros(u64::from(number) / 10),
                 _ => {

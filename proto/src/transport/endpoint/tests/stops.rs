@@ -1,7 +1,8 @@
 //! What stop control does to queue pairs: dialogues with explicit times.
 
 use super::*;
-use crate::stop::config::{Accept, AskConfig, ObeyConfig, Presets, PriorityRule, RateRule, Request, Targets, TimerRule};
+use crate::stop::config::{ObeyConfig, Presets, RateRule};
+use crate::stop::fixtures::{config, obey_config};
 use crate::stop::{CONTROL_PRIORITY, Station, StopConfig};
 use crate::transport::trace::Gate;
 use crate::units::BitRate;
@@ -11,35 +12,13 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn stop_config(host: usize) -> StopConfig {
     let obey = ObeyConfig {
-        accept: Accept::Anyone,
-        timer_rule: TimerRule::Packet,
-        priority_rule: PriorityRule::Packet,
         presets: Presets { timer: 100, priority: 9 },
-        destinations: Vec::new(),
-        resume_jitter: Duration::ZERO,
         longest: Duration::from_secs(10),
         budget_permille: 1000,
         forgive_after: Duration::from_secs(1),
+        ..obey_config()
     };
-    StopConfig {
-        mac: mac(host),
-        ethertype: EtherType(0xff10),
-        priority: None,
-        key: None,
-        started: 1,
-        tick: TICK,
-        rate_rule: RateRule::Absolute,
-        line_rate: BitRate::megabits(100),
-        table_size: 16,
-        ask: AskConfig {
-            targets: Targets::Contributing,
-            request: Request { priority: 0, timer: 0, rate: 0 },
-            requests: Vec::new(),
-            preset_timer: 100,
-        },
-        obey: Some(obey),
-        watch: None,
-    }
+    StopConfig { mac: mac(host), tick: TICK, table_size: 16, obey: Some(obey), ..config(RateRule::Absolute) }
 }
 
 /// A frame that left a host.
