@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_proto::switch::{FlowConfig, FlowControl};
 use weft_proto::wire::MacAddr;
 use weft_proto::{BitRate, Duration};
 
@@ -25,6 +26,13 @@ pub enum Change {
         /** All of the new impairment. */
         impair: PortImpairment,
     },
+    /// `ports[N].flow_control`
+    PortFlowControl {
+        /** Index in [`Config::ports`]. */
+        port: usize,
+        /** The new kind. */
+        kind: FlowControl,
+    },
     /// `hosts`: all of the new names.
     Hosts(BTreeMap<String, MacAddr>),
     /// `switch.mac_ageing`
@@ -33,6 +41,10 @@ pub enum Change {
     VoqLimit(u64),
     /// `switch.weights`: as many as before.
     Weights(Vec<u32>),
+    /// `switch.strict_classes`
+    StrictClasses(u8),
+    /// `switch.flow_control`: all of it.
+    FlowControl(FlowConfig),
     /// `log`
     Log(LogLevel),
 }
@@ -78,10 +90,11 @@ impl Config {
 fn is_live(key: &str) -> bool {
     let of_port = key.strip_prefix("ports[").and_then(|rest| rest.split_once("].")).map(|(_, key)| key);
     match of_port {
-        Some(key) => key == "rate" || key.starts_with("impair."),
+        Some(key) => matches!(key, "rate" | "flow_control") || key.starts_with("impair."),
         None => {
-            let groups = ["hosts.", "switch.weights."];
-            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit") || groups.iter().any(|group| key.starts_with(group))
+            let groups = ["hosts.", "switch.weights.", "switch.flow_control."];
+            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit" | "switch.strict_classes")
+                || groups.iter().any(|group| key.starts_with(group))
         }
     }
 }
@@ -113,12 +126,16 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     for (port, (before, after)) in old.ports.iter().zip(&new.ports).enumerate() {
         changes.extend((before.rate != after.rate).then_some(Change::PortRate { port, rate: after.rate }));
         changes.extend((before.impair != after.impair).then_some(Change::PortImpairment { port, impair: after.impair }));
+        let kind = after.flow_control;
+        changes.extend((before.flow_control != kind).then_some(Change::PortFlowControl { port, kind }));
     }
     changes.extend((old.hosts != new.hosts).then(|| Change::Hosts(new.hosts.clone())));
     let (before, after) = (&old.switch, &new.switch);
     changes.extend((before.mac_ageing != after.mac_ageing).then_some(Change::MacAgeing(after.mac_ageing)));
     changes.extend((before.voq_limit != after.voq_limit).then_some(Change::VoqLimit(after.voq_limit)));
     changes.extend((before.weights != after.weights).then(|| Change::Weights(after.weights.clone())));
+    changes.extend((before.strict_classes != after.strict_classes).then_some(Change::StrictClasses(after.strict_classes)));
+    changes.extend((before.flow_control != after.flow_control).then_some(Change::FlowControl(after.flow_control)));
     changes.extend((old.log != new.log).then_some(Change::Log(new.log)));
     changes
 }

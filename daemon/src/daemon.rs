@@ -11,6 +11,7 @@ use crossbeam::channel;
 use weft_config::Config;
 use weft_config::model::{self, LogLevel};
 use weft_proto::transport::Endpoint;
+use weft_proto::wire::EtherType;
 use weft_proto::{Duration, Pool, Rng};
 
 use crate::app::{AppServer, AppTable};
@@ -145,7 +146,8 @@ fn port_spec(config: &Config, port: &model::Port) -> PortSpec {
             model::Backend::Packet => port::Backend::Packet,
             model::Backend::Pnet => port::Backend::Pnet,
         },
-        ethertypes: vec![config.transport.ethertype.0],
+        // MAC control frames ask the port itself for something.
+        ethertypes: vec![config.transport.ethertype.0, EtherType::MAC_CONTROL.0],
         batch: size(config.worker.batch),
     }
 }

@@ -1,12 +1,13 @@
 //! What the operator's configuration means to the core: values only, nothing is opened or started.
 
 use weft_config::Config;
+use weft_config::defaults::LINK_RATE;
 use weft_config::model::{Congestion, Impairment as Faults, Port, Role};
 use weft_proto::BitRate;
 use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
 use weft_proto::transport::congestion::Settings as CongestionSettings;
-use weft_proto::wire::MacAddr;
+use weft_proto::wire::{EtherType, MacAddr};
 
 use crate::app::session::Settings;
 
@@ -22,6 +23,9 @@ pub fn switch(config: &Config) -> SwitchConfig {
         classes: u8::try_from(given.classes()).unwrap_or(u8::MAX),
         weights,
         quantum: given.quantum,
+        strict: given.strict_classes,
+        control: Some(EtherType::STOP),
+        flow: given.flow_control,
         marking: given.marking.map(|marking| Marking {
             ethertype: config.transport.ethertype,
             kmin: marking.kmin,
@@ -32,8 +36,8 @@ pub fn switch(config: &Config) -> SwitchConfig {
     }
 }
 
-/// Settings of a port of the switch whose interface carries payloads of `interface_mtu` bytes.
-pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
+/// Settings of a port of the switch whose interface has the address `mac` and carries payloads of `interface_mtu` bytes.
+pub fn port(config: &Port, interface_mtu: usize, mac: MacAddr) -> PortConfig {
     PortConfig {
         role: match config.role {
             Role::Host => PortRole::Host,
@@ -44,6 +48,9 @@ pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
         impair_ingress: impairment(&config.impair.ingress),
         impair_egress: impairment(&config.impair.egress),
         vlans: config.vlans.as_deref().map_or(Vlans::ALL, Vlans::of),
+        flow_control: config.flow_control,
+        link_rate: LINK_RATE,
+        mac,
         seed: Some(config.impair.seed),
     }
 }
