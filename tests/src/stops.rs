@@ -98,6 +98,7 @@ impl Stops {
         let config = StopConfig {
             mac: Scenario::mac(host),
             ethertype: ETHERTYPE,
+            transport: EtherType::TRANSPORT,
             priority: None,
             key: None,
             started: 1,

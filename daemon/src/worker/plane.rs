@@ -58,7 +58,7 @@ impl Plane {
     /// A data plane of these parts. Port `i` of the configuration is `PortId(i)`, the local transport the one behind the last.
     pub fn new(parts: Parts) -> Self {
         let Parts { mut pool, switch: switch_config, ports, mut local, batch, rng } = parts;
-        let mut configs: Vec<PortConfig> = ports.iter().map(|(port, config)| translate::port(config, port.mtu())).collect();
+        let mut configs: Vec<PortConfig> = ports.iter().map(|(port, config)| translate::port(config, port.mtu(), port.mac())).collect();
         let local_id = port_id(configs.len());
         if local.is_some() {
             // It takes whatever the others take.

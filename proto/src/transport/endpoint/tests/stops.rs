@@ -1,11 +1,10 @@
 //! What stop control does to queue pairs: dialogues with explicit times.
 
 use super::*;
-use crate::stop::config::{ObeyConfig, Presets, RateRule};
-use crate::stop::fixtures::{config, obey_config};
+use crate::stop::config::{ObeyConfig, Presets, PriorityRule, RateRule};
+use crate::stop::fixtures;
 use crate::stop::{CONTROL_PRIORITY, Station, StopConfig};
 use crate::transport::trace::Gate;
-use crate::units::BitRate;
 use crate::wire::{Ethernet, StopMessage};
 
 const TICK: Duration = Duration::from_millis(1);
@@ -16,9 +15,9 @@ fn stop_config(host: usize) -> StopConfig {
         longest: Duration::from_secs(10),
         budget_permille: 1000,
         forgive_after: Duration::from_secs(1),
-        ..obey_config()
+        ..fixtures::obey_config()
     };
-    StopConfig { mac: mac(host), tick: TICK, table_size: 16, obey: Some(obey), ..config(RateRule::Absolute) }
+    StopConfig { mac: mac(host), tick: TICK, table_size: 16, obey: Some(obey), ..fixtures::config(RateRule::Absolute) }
 }
 
 /// A frame that left a host.
