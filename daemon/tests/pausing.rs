@@ -51,7 +51,7 @@ impl Station {
     /// How many of the stations' frames have come since the last call.
     fn received(&mut self) -> usize {
         let mut out: Vec<FrameRef> = Vec::new();
-        self.port.rx(&mut self.pool, &mut out, 64, &mut self.counters);
+        let _ = self.port.rx(&mut self.pool, &mut out, 64, &mut self.counters);
         let ours = |frame: &FrameRef| Ethernet::parse(self.pool.bytes(frame)).is_ok_and(|(header, _)| [LEFT, RIGHT].contains(&header.src));
         let count = out.iter().filter(|frame| ours(frame)).count();
         out.into_iter().for_each(|frame| self.pool.free(frame));
