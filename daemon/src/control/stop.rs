@@ -164,17 +164,24 @@ const fn counts(counters: &stop::StopCounters) -> StopCounters {
 
 /// Events from number `since` on, a page at most; without it none, only where they go on.
 pub(super) fn events(node: &Node, since: Option<u64>) -> Result<StopEvents, ControlError> {
-    let (next, records) = ask(node, move |_, station| {
+    let (wanted, next, records) = ask(node, move |_, station| {
         let journal = station.journal();
-        // Numbers beyond the next are those of an earlier life of stop control: a reload begins at 0 again.
-        let first = since.map_or(journal.next(), |since| if since > journal.next() { 0 } else { since });
-        (journal.next(), journal.since(first).take(PAGE).copied().collect::<Vec<StopRecord>>())
+        let wanted = first_wanted(since, journal.next());
+        (wanted, journal.next(), journal.since(wanted).take(PAGE).copied().collect::<Vec<StopRecord>>())
     })?;
-    let wanted = since.filter(|&since| since <= next).unwrap_or_else(|| if since.is_some() { 0 } else { next });
     let first = records.first().map_or(next, |record| record.number);
     let (names, moment) = (names(node), Moment::now());
     let events: Vec<_> = records.iter().map(|record| event(node, &names, &moment, record)).collect();
     Ok(StopEvents { next: first + events.len() as u64, missed: first - wanted, events })
+}
+
+/// Numbers beyond the next are those of an earlier life of stop control: a reload begins at 0 again.
+const fn first_wanted(since: Option<u64>, next: u64) -> u64 {
+    match since {
+        Some(since) if since <= next => since,
+        Some(_) => 0,
+        None => next,
+    }
 }
 
 fn event(node: &Node, names: &Names, moment: &Moment, record: &StopRecord) -> StopEvent {
@@ -269,4 +276,14 @@ fn host_of(node: &Node, host: &str) -> Result<MacAddr, ControlError> {
         return Err(ControlError::new(ErrorCode::BadRequest, message, "name the host that is to stop sending to this node"));
     }
     Ok(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_follows_events_goes_on_where_they_were_or_from_the_start_of_a_new_life() {
+        assert_eq!([first_wanted(None, 7), first_wanted(Some(5), 7), first_wanted(Some(7), 7), first_wanted(Some(8), 7)], [7, 5, 7, 0]);
+    }
 }
