@@ -26,7 +26,7 @@ pub fn switch(config: &Config) -> SwitchConfig {
         weights,
         quantum: given.quantum,
         strict: given.strict_classes,
-        control: Some(EtherType::STOP),
+        control: Some(config.stop.as_ref().map_or(EtherType::STOP, |stop| stop.ethertype)),
         flow: given.flow_control,
         marking: given.marking.map(|marking| Marking {
             ethertype: config.transport.ethertype,
