@@ -23,12 +23,12 @@ impl Share {
 
     /// In thousandths, rounded down.
     pub const fn permille(self) -> u32 {
-        self.0 * 1000 >> 16
+        (self.0 * 1000) >> 16
     }
 
     /// This share of a rate; `None` if nothing is left.
     pub fn of(self, rate: BitRate) -> Option<BitRate> {
-        let bits = u128::from(rate.bits_per_second()) * u128::from(self.0) >> 16;
+        let bits = (u128::from(rate.bits_per_second()) * u128::from(self.0)) >> 16;
         BitRate::new(u64::try_from(bits).unwrap_or(u64::MAX))
     }
 
