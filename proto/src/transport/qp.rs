@@ -12,6 +12,7 @@ use crate::transport::irn::Timeout;
 use crate::transport::link::{Agreement, Link, answer_body};
 use crate::transport::peers::PeerPlace;
 use crate::transport::qp::held::Held;
+pub(super) use crate::transport::qp::held::Permit;
 use crate::transport::reads::{Answered, ReadTarget};
 use crate::transport::region::{Memory, Regions};
 use crate::transport::requester::{Plan, SendQueue, SendSlot};
@@ -59,17 +60,6 @@ pub(super) enum Outgoing {
     Answer(Base, Body<'static>),
     Response(Base, ResponsePlan),
     Request(Base, Plan),
-}
-
-/// What a queue pair may send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permit {
-    /// Whatever it likes.
-    Everything,
-    /// Answers and signs of life.
-    Control,
-    /// Not even that.
-    Nothing,
 }
 
 /// A queue pair.

@@ -1,5 +1,7 @@
 //! The requester: work requests to packets.
 
+mod life;
+
 use alloc::boxed::Box;
 
 use crate::drops::DropReason;
@@ -9,6 +11,7 @@ use crate::transport::credits::CreditGate;
 use crate::transport::irn::{Pick, Sender};
 use crate::transport::reads::{Answered, ReadTarget, Reads, ReadsConfig};
 use crate::transport::region::{AccessRefused, Memory, Regions};
+use crate::transport::requester::life::keepalive_plan;
 use crate::transport::ring::Ring;
 use crate::transport::work::{CompletionOp, Data, SendOp, SendWork, Status};
 use crate::transport::{AppId, Psn};
@@ -308,13 +311,6 @@ impl Requester {
         })
     }
 
-    /// The same when nothing but a sign of life may be sent.
-    pub(super) fn plan_life(&mut self, now: Instant, queue: &SendQueue) -> Option<Plan> {
-        let waits = self.rnr_until.is_some_and(|until| now < until);
-        let pick = if waits || !self.keepalive_may_start(queue) { None } else { self.sender.pick(now, true) }?;
-        Some(keepalive_plan(pick, self.locate(pick, true, queue).0))
-    }
-
     fn may_send_new(&mut self, now: Instant, queue: &SendQueue) -> bool {
         if queue.is_held() {
             // A wait for credit goes on meanwhile: drain after drain must not put it off for ever.
@@ -425,26 +421,6 @@ impl Requester {
             SendOp::Atomic { remote_addr, rkey, op } => Body::Atomic { read_sn, awaited, va: remote_addr, rkey, op },
             _ => message_body(slot, position, offset, recv_sn),
         }
-    }
-
-    /// True if no packet is in flight and none is asked for yet.
-    pub(super) fn is_idle(&self) -> bool {
-        self.sender.in_flight() == 0 && !self.keepalive
-    }
-
-    /// Asks the peer for a sign of life, unless something else does by then.
-    pub(super) const fn ask_for_life(&mut self) {
-        self.keepalive = true;
-    }
-
-    /// True if the peer is to be asked for a sign of life.
-    pub(super) const fn wants_life(&self) -> bool {
-        self.keepalive
-    }
-
-    /// Whether the next packet asks for a sign of life: only between messages, and only if no other packet does.
-    fn keepalive_may_start(&self, queue: &SendQueue) -> bool {
-        self.keepalive && self.sender.in_flight() == 0 && queue.slot(queue.cursor).packets_sent == 0
     }
 
     /// Which request, and which of its packets. A sign of life belongs to no request: its position is one that none has.
@@ -569,22 +545,6 @@ impl Plan {
                 Ok(())
             }
         }
-    }
-}
-
-/// A sign of life: a WRITE of nothing, which is acknowledged, retried and given up like any other packet.
-const fn keepalive_plan(pick: Pick, position: u32) -> Plan {
-    Plan {
-        pick,
-        body: Body::Write { position: Position::Only, va: 0, rkey: 0, length: 0, imm: None, payload: &[] },
-        payload_len: 0,
-        solicited: false,
-        ack_request: true,
-        keepalive: true,
-        data: Data::EMPTY,
-        offset: 0,
-        work: position,
-        recv_sn: 0,
     }
 }
 

@@ -204,8 +204,8 @@ impl Endpoint {
 /// `class`: the 802.1p priority.
 fn ethernet(config: &EndpointConfig, dst: MacAddr, class: u8, turn: u32) -> Ethernet {
     let path = config.paths.at(turn);
-    let untagged = config.priority.is_none() && class == 0;
-    let vlan = path.or((!untagged).then_some(0)).map(|id| VlanTag { priority: class, drop_eligible: false, id });
+    let tagged = config.priority.is_some() || class > 0;
+    let vlan = path.or_else(|| tagged.then_some(0)).map(|id| VlanTag { priority: class, drop_eligible: false, id });
     Ethernet { dst, src: config.mac, vlan, ethertype: config.ethertype }
 }
 

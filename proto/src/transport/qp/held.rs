@@ -2,7 +2,7 @@
 
 use crate::time::Instant;
 use crate::transport::link::Link;
-use crate::transport::qp::{Outgoing, Permit, QueuePair};
+use crate::transport::qp::{Outgoing, QueuePair};
 use crate::transport::trace::{Gate, TraceEvent};
 use crate::wire::packet::Base;
 
@@ -13,6 +13,17 @@ pub(super) struct Held {
     pub(super) now: bool,
     /// Since when it could send otherwise.
     limited_since: Option<Instant>,
+}
+
+/// What a queue pair may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum Permit {
+    /// Whatever it likes.
+    Everything,
+    /// Answers and signs of life.
+    Control,
+    /// Not even that.
+    Nothing,
 }
 
 impl Permit {

@@ -406,7 +406,7 @@ fn a_called_queue_pair_that_is_destroyed_holds_up_nobody() {
     lines.iter().for_each(|line| town.write(line, 1, 1400));
     town.run(millis(1));
     // The first is called at the deadline of the lot, and destroyed before its turn.
-    town.now = town.now + millis(4);
+    town.now += millis(4);
     town.hosts[0].endpoint.handle_timeout(town.now);
     town.hosts[0].endpoint.destroy_qp(town.now, APP, lines[0].near).unwrap();
     town.run(millis(5));
