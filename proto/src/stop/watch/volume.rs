@@ -106,9 +106,14 @@ impl VolumeDetector {
         }
     }
 
-    /// When silence would end the sign.
+    /// When the sign comes or goes even if nothing comes in.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.sign.then(|| self.falling.start + self.falling.criterion.period)
+        if self.sign {
+            return Some(self.falling.start + self.falling.criterion.period);
+        }
+        let Periods { criterion, start, bytes, streak, .. } = self.rising;
+        let last = bytes >= criterion.threshold && streak.saturating_add(1) >= criterion.stages;
+        last.then(|| start + criterion.period)
     }
 }
 
@@ -180,6 +185,17 @@ mod tests {
         signs(&mut late, 5, &[10_000; 3]);
         late.handle_quiet(at(1_000_000));
         assert!(!late.sign());
+    }
+
+    #[test]
+    fn the_end_of_the_period_that_completes_the_sign_is_told_and_no_other() {
+        let mut detector = example();
+        signs(&mut detector, 5, &[10_000; 2]);
+        assert_eq!(detector.poll_timeout(), None, "an ordinary load wakes nobody");
+        detector.handle_frame(at(7), 10_000);
+        assert_eq!(detector.poll_timeout(), Some(at(8)));
+        detector.handle_quiet(at(8));
+        assert!(detector.sign());
     }
 
     #[test]
