@@ -2,6 +2,7 @@
 
 mod congestion;
 mod stop;
+mod pausing;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use weft_proto::Duration;
+use weft_proto::switch::FlowControl;
 use weft_proto::transport::paths::{MAX_PATHS, VLAN_IDS};
 use weft_proto::transport::{Paths, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
@@ -140,6 +142,7 @@ fn port(section: &Section<'_>, index: usize) -> Port {
         rate: section.read("rate", None, scalar::or_keyword("none", scalar::rate)),
         mtu: section.read("mtu", None, scalar::or_keyword("auto", scalar::integer(defaults::MIN_MTU..=defaults::MAX_MTU))),
         vlans: section.read("vlans", None, scalar::or_keyword("all", vlan_list(0..=*VLAN_IDS.end(), usize::from(u16::MAX)))),
+        flow_control: section.read("flow_control", FlowControl::None, scalar::word),
         impair: port_impairment(section.section("impair"), seed),
     };
     check_rate(section, &port);
@@ -214,7 +217,9 @@ fn switch(section: Section<'_>, largest_frame: u32) -> Switch {
         mac_table_size: section.read("mac_table_size", defaults::MAC_TABLE_SIZE, scalar::integer(1..=defaults::MAX_MAC_TABLE_SIZE)),
         mac_ageing: section.read("mac_ageing", defaults::MAC_AGEING, scalar::duration(defaults::MIN_MAC_AGEING, defaults::MAX_MAC_AGEING)),
         voq_limit,
+        strict_classes: pausing::strict_classes(&section, classes),
         marking: congestion::marking(section.section("marking"), voq_limit),
+        flow_control: pausing::flow_control(section.section("flow_control"), voq_limit),
         weights: weights(&section, classes),
         quantum: section.read("quantum", defaults::QUANTUM, scalar::integer(defaults::MIN_QUANTUM..=defaults::MAX_QUANTUM)),
     };

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use weft_proto::stop::CONTROL_PRIORITY;
+use weft_proto::switch::FlowConfig;
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::irn::bitmap::WINDOW;
 use weft_proto::transport::irn::window::START_ROUND_TRIP;
@@ -101,6 +102,27 @@ pub const QUANTUM: u32 = USUAL_MTU + FRAME_OVERHEAD;
 pub const MIN_QUANTUM: u32 = 64;
 /// Largest quantum: more than one super-frame makes turns unfair for no gain.
 pub const MAX_QUANTUM: u32 = 1 << 17;
+
+/// The highest class is served before all others if there are several: 802.1Q gives network control (priority 7) to it, which is
+/// little and must not wait.
+pub const STRICT_CLASSES: u8 = 1;
+/// Bytes waiting in the switch from which a port asks the other end of its link to stop: 50 us at 10 Gbit/s. At most half of a
+/// virtual output queue, so that what is still on its way finds room.
+pub const XOFF: u64 = FLOW.xoff;
+/// Bytes down to which it lets the other end go on, as a part of `xoff`: half, so that a link is not switched with every frame.
+pub const XON_PART: u64 = 2;
+/// How long it asks for: asked again after half of that, which a worker that sleeps for a millisecond does not miss, and below the
+/// longest time that fits at 10 Gbit/s (3.36 ms).
+pub const PAUSE_TIME: Duration = FLOW.pause_time;
+/// Longest time to ask for: what fits at 10 Mbit/s is 3.4 s.
+pub const MAX_PAUSE_TIME: Duration = Duration::from_secs(1);
+/// A longer pause without a break is not obeyed: above any congestion of one link, below the usual time-outs of applications (1 s).
+pub const PAUSE_WATCHDOG: Duration = FLOW.watchdog;
+/// Shortest time of the watchdog: ten of a thread's usual delays on a busy machine.
+pub const MIN_PAUSE_WATCHDOG: Duration = Duration::from_millis(10);
+/// Longest time of the watchdog.
+pub const MAX_PAUSE_WATCHDOG: Duration = Duration::from_secs(60);
+const FLOW: FlowConfig = FlowConfig::DEFAULT;
 
 /// Marking starts when an output has waiting one part in so many of a virtual output queue's limit: 128 KiB of 1 MiB, 100 us
 /// at 10 Gbit/s, twice an idle round trip. Fewer bytes would idle the link between DCTCP's decreases, which take half at most.

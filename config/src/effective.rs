@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_yaml::{Mapping, Value};
 use weft_proto::Duration;
+use weft_proto::switch::FlowConfig;
 use weft_proto::transport::Paths;
 use weft_proto::wire::EtherType;
 
@@ -107,6 +108,7 @@ fn port(port: &Port) -> Value {
         ("rate", port.rate.map_or_else(|| "none".into(), |rate| units::rate_text(rate).into())),
         ("mtu", port.mtu.map_or_else(|| "auto".into(), Value::from)),
         ("vlans", port.vlans.as_deref().map_or_else(|| "all".into(), vlans)),
+        ("flow_control", port.flow_control.word().into()),
         ("impair", port_impairment(&port.impair)),
     ])
 }
@@ -140,7 +142,18 @@ fn switch(switch: &Switch) -> Value {
         ("classes", Value::from(switch.classes())),
         ("weights", Value::Mapping(weights)),
         ("quantum", switch.quantum.into()),
+        ("strict_classes", switch.strict_classes.into()),
         ("marking", marking(switch.marking)),
+        ("flow_control", flow_control(&switch.flow_control)),
+    ])
+}
+
+fn flow_control(flow: &FlowConfig) -> Value {
+    group([
+        ("xoff", units::bytes_text(flow.xoff).into()),
+        ("xon", units::bytes_text(flow.xon).into()),
+        ("pause_time", duration(flow.pause_time)),
+        ("watchdog", duration(flow.watchdog)),
     ])
 }
 

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use weft_proto::BitRate;
+use weft_proto::switch::FlowControl;
 use weft_proto::wire::MacAddr;
 
 use crate::model::{Impairment, Words};
@@ -110,6 +111,8 @@ pub struct Link {
     pub impairment: Impairment,
     /// Seed of the impairment.
     pub seed: u64,
+    /// Whether its two ends may stop each other.
+    pub flow_control: FlowControl,
     /// Which end's port applies the impairment: the switch's, else the first.
     pub impaired_end: usize,
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weft_proto::switch::{FlowConfig, FlowControl};
 use weft_proto::transport::congestion::Algorithm;
 use weft_proto::transport::{Paths, Recovery};
 use weft_proto::wire::{EtherType, MacAddr};
@@ -110,6 +111,8 @@ pub struct Port {
     pub mtu: Option<u32>,
     /// VLANs whose frames it carries, 0 = frames without one; `None` = all.
     pub vlans: Option<Vec<u16>>,
+    /// Whether the two ends of its link may stop each other.
+    pub flow_control: FlowControl,
     /// Faults on purpose.
     pub impair: PortImpairment,
 }
@@ -164,8 +167,12 @@ pub struct Switch {
     pub weights: Vec<u32>,
     /// Bytes that a turn gives to weight 1.
     pub quantum: u32,
+    /// So many of the highest classes are served before all others.
+    pub strict_classes: u8,
     /// When transport frames are marked; `None` = never.
     pub marking: Option<Marking>,
+    /// When ports with flow control ask the other end of their link to stop, and how long they obey it.
+    pub flow_control: FlowConfig,
 }
 
 /// When the switch marks transport frames as having met a long queue.
@@ -326,6 +333,10 @@ impl Words for Role {
 
 impl Words for Backend {
     const WORDS: &'static [(&'static str, Self)] = &[("auto", Self::Auto), ("pnet", Self::Pnet), ("packet", Self::Packet)];
+}
+
+impl Words for FlowControl {
+    const WORDS: &'static [(&'static str, Self)] = &[("none", Self::None), ("pause", Self::Pause), ("pfc", Self::Pfc)];
 }
 
 impl Words for Recovery {

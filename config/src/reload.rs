@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_proto::switch::{FlowConfig, FlowControl};
 use weft_proto::wire::MacAddr;
 use weft_proto::{BitRate, Duration};
 
@@ -25,6 +26,13 @@ pub enum Change {
         /** All of the new impairment. */
         impair: PortImpairment,
     },
+    /// `ports[N].flow_control`
+    PortFlowControl {
+        /** Index in [`Config::ports`]. */
+        port: usize,
+        /** The new kind. */
+        kind: FlowControl,
+    },
     /// `hosts`: all of the new names.
     Hosts(BTreeMap<String, MacAddr>),
     /// `switch.mac_ageing`
@@ -35,6 +43,10 @@ pub enum Change {
     Weights(Vec<u32>),
     /// `stop`, with what it means on a link of another rate.
     Stop,
+    /// `switch.strict_classes`
+    StrictClasses(u8),
+    /// `switch.flow_control`: all of it.
+    FlowControl(FlowConfig),
     /// `log`
     Log(LogLevel),
 }
@@ -80,10 +92,11 @@ impl Config {
 fn is_live(key: &str) -> bool {
     let of_port = key.strip_prefix("ports[").and_then(|rest| rest.split_once("].")).map(|(_, key)| key);
     match of_port {
-        Some(key) => key == "rate" || key.starts_with("impair."),
+        Some(key) => matches!(key, "rate" | "flow_control") || key.starts_with("impair."),
         None => {
-            let groups = ["hosts.", "switch.weights.", "stop."];
-            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit" | "stop") || groups.iter().any(|group| key.starts_with(group))
+            let groups = ["hosts.", "switch.weights.", "switch.flow_control.", "stop."];
+            matches!(key, "log" | "switch.mac_ageing" | "switch.voq_limit" | "switch.strict_classes" | "stop")
+                || groups.iter().any(|group| key.starts_with(group))
         }
     }
 }
@@ -115,6 +128,8 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     for (port, (before, after)) in old.ports.iter().zip(&new.ports).enumerate() {
         changes.extend((before.rate != after.rate).then_some(Change::PortRate { port, rate: after.rate }));
         changes.extend((before.impair != after.impair).then_some(Change::PortImpairment { port, impair: after.impair }));
+        let kind = after.flow_control;
+        changes.extend((before.flow_control != kind).then_some(Change::PortFlowControl { port, kind }));
     }
     changes.extend((old.hosts != new.hosts).then(|| Change::Hosts(new.hosts.clone())));
     let (before, after) = (&old.switch, &new.switch);
@@ -123,6 +138,8 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes.extend((before.weights != after.weights).then(|| Change::Weights(after.weights.clone())));
     let rate_counts = new.stop.is_some() && old.link_rate() != new.link_rate();
     changes.extend((old.stop != new.stop || rate_counts).then_some(Change::Stop));
+    changes.extend((before.strict_classes != after.strict_classes).then_some(Change::StrictClasses(after.strict_classes)));
+    changes.extend((before.flow_control != after.flow_control).then_some(Change::FlowControl(after.flow_control)));
     changes.extend((old.log != new.log).then_some(Change::Log(new.log)));
     changes
 }

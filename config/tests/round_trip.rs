@@ -82,6 +82,16 @@ fn a_node_with_few_queues_and_regions_gives_no_application_more() {
     assert_eq!((limits.max_qps_per_application, limits.max_regions_per_application, limits.max_srqs_per_application), (10, 20, 3));
 }
 
+#[test]
+fn flow_control_and_strict_classes_follow_the_queues_there_are() {
+    let switch = |text: &str| read(&format!("version: 1\nnode: n\nports: [{{ interface: e, role: host }}]\nswitch: {text}\n")).switch;
+    let thresholds = |text| (switch(text).flow_control.xoff, switch(text).flow_control.xon);
+    assert_eq!(thresholds("{}"), (64 << 10, 32 << 10));
+    assert_eq!(thresholds("{ voq_limit: 50KiB }"), (25 << 10, 25 << 9), "half of the queue stays for what is on its way");
+    assert_eq!(thresholds("{ flow_control: { xoff: 10KiB } }"), (10 << 10, 5 << 10));
+    assert_eq!([switch("{}"), switch("{ classes: 2 }"), switch("{ classes: 1 }")].map(|s| s.strict_classes), [1, 1, 0]);
+}
+
 fn percent() -> impl Strategy<Value = String> {
     (0..=1_000_000_u32).prop_map(|parts| format!("{parts}ppm"))
 }

@@ -11,6 +11,7 @@ use crossbeam::channel;
 use weft_config::Config;
 use weft_config::model::{self, LogLevel};
 use weft_proto::transport::Endpoint;
+use weft_proto::wire::EtherType;
 use weft_proto::{Duration, Pool, Rng};
 
 use crate::app::{AppServer, AppTable};
@@ -148,7 +149,8 @@ fn port_spec(config: &Config, port: &model::Port) -> PortSpec {
             model::Backend::Packet => port::Backend::Packet,
             model::Backend::Pnet => port::Backend::Pnet,
         },
-        ethertypes: std::iter::once(config.transport.ethertype.0).chain(config.stop.as_ref().map(|stop| stop.ethertype.0)).collect(),
+        // MAC control frames ask the port itself for something.
+        ethertypes: [config.transport.ethertype, EtherType::MAC_CONTROL].into_iter().chain(config.stop.as_ref().map(|stop| stop.ethertype)).map(|it| it.0).collect(),
         batch: size(config.worker.batch),
     }
 }

@@ -1,6 +1,7 @@
 //! What the operator's configuration means to the core: values only, nothing is opened or started.
 
 use weft_config::Config;
+use weft_config::defaults::LINK_RATE;
 use weft_config::model::{self, Congestion, Detect, Impairment as Faults, Port, Role, VolumeCriterion};
 use weft_proto::BitRate;
 use weft_proto::stop::StopConfig;
@@ -8,7 +9,7 @@ use weft_proto::stop::config::{Criterion, Detector, Volume, WatchConfig};
 use weft_proto::switch::{CLASSES_MAX, Impairment, Marking, PortConfig, PortRole, SwitchConfig, Vlans};
 use weft_proto::transport::EndpointConfig;
 use weft_proto::transport::congestion::Settings as CongestionSettings;
-use weft_proto::wire::{MacAddr, StopKey};
+use weft_proto::wire::{EtherType, MacAddr, StopKey};
 
 use crate::app::session::Settings;
 
@@ -24,6 +25,9 @@ pub fn switch(config: &Config) -> SwitchConfig {
         classes: u8::try_from(given.classes()).unwrap_or(u8::MAX),
         weights,
         quantum: given.quantum,
+        strict: given.strict_classes,
+        control: Some(EtherType::STOP),
+        flow: given.flow_control,
         marking: given.marking.map(|marking| Marking {
             ethertype: config.transport.ethertype,
             kmin: marking.kmin,
@@ -34,8 +38,8 @@ pub fn switch(config: &Config) -> SwitchConfig {
     }
 }
 
-/// Settings of a port of the switch whose interface carries payloads of `interface_mtu` bytes.
-pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
+/// Settings of a port of the switch whose interface has the address `mac` and carries payloads of `interface_mtu` bytes.
+pub fn port(config: &Port, interface_mtu: usize, mac: MacAddr) -> PortConfig {
     PortConfig {
         role: match config.role {
             Role::Host => PortRole::Host,
@@ -46,6 +50,9 @@ pub fn port(config: &Port, interface_mtu: usize) -> PortConfig {
         impair_ingress: impairment(&config.impair.ingress),
         impair_egress: impairment(&config.impair.egress),
         vlans: config.vlans.as_deref().map_or(Vlans::ALL, Vlans::of),
+        flow_control: config.flow_control,
+        link_rate: LINK_RATE,
+        mac,
         seed: Some(config.impair.seed),
     }
 }

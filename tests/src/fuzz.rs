@@ -31,9 +31,9 @@ pub use stops::stop_dialogue;
 
 use weft_config::Config;
 use weft_config::control::{LineBuffer, parse_request};
-use weft_proto::switch::{Impairment, PortConfig, PortRole, Switch, SwitchConfig};
+use weft_proto::switch::{FlowConfig, FlowControl, Impairment, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::transport::{AtomicOp, QpNum, Recovery};
-use weft_proto::wire::StopMessage;
+use weft_proto::wire::{MacAddr, MacControl, StopMessage};
 use weft_proto::{Duration, Instant, Pool, PortId, Rng};
 use weft_verbs::layout::SendEntry;
 use weft_verbs::ring::{Consumer, ring_len};
@@ -50,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     ("connection_message", connection_message),
     ("stop_packet", stop_packet),
     ("stop_dialogue", stop_dialogue),
+    ("mac_control", mac_control),
     ("switch_operations", switch_operations),
     ("config_yaml", config_yaml),
     ("control_request", control_request),
@@ -154,12 +155,22 @@ pub fn stop_packet(data: &[u8]) {
     }
 }
 
+/// A MAC control frame: what parses comes back the same, in a frame of minimum length.
+pub fn mac_control(data: &[u8]) {
+    if let Ok(message) = MacControl::parse(data) {
+        let frame = message.emit(MacAddr([2, 0, 0, 0, 0, 1]));
+        assert_eq!(MacControl::parse(&frame[14..]), Ok(message));
+    }
+}
+
 /// Operations on a switch, three bytes each; frames are conserved and buffers come back.
 pub fn switch_operations(data: &[u8]) {
     let mut ports = vec![PortConfig::new(PortRole::Switch); 3];
     ports[1].impair_egress = Impairment { loss_ppm: 200_000, duplicate_ppm: 200_000, delay: Duration::from_micros(20), ..Impairment::NONE };
     ports.push(PortConfig::new(PortRole::Host));
-    let config = SwitchConfig { frames: 64, voq_limit_bytes: 8000, mac_table_size: 4, ..SwitchConfig::default() };
+    (ports[0].flow_control, ports[3].flow_control) = (FlowControl::Pause, FlowControl::Pfc);
+    let flow = FlowConfig { xoff: 3000, xon: 1000, ..FlowConfig::default() };
+    let config = SwitchConfig { frames: 64, voq_limit_bytes: 8000, mac_table_size: 4, flow, strict: 1, ..SwitchConfig::default() };
     let (mut switch, mut pool) = (Switch::new(&config, &ports, Rng::from_seed(1)), Pool::new(64, 2048, 32));
     let (mut now, mut out) = (Instant::ZERO, Vec::new());
     for operation in data.chunks_exact(3).take(2000) {
@@ -187,6 +198,13 @@ fn ingest(switch: &mut Switch, pool: &mut Pool, now: Instant, port: PortId, oper
     room[..14].copy_from_slice(&[2, 0, 0, 0, 0, operation[0] >> 5, 2, 0, 0, 0, 0, operation[1] >> 4, 0x88, 0xb5]);
     if operation[1] & 4 != 0 {
         room[0] = 0xff;
+    }
+    if operation[1] & 8 != 0 {
+        // A request to stop, PAUSE or PFC, of a time that the length makes.
+        let time = u16::from(operation[2]) << 4;
+        let enabled = operation[0];
+        let message = if enabled & 1 == 0 { MacControl::Pause { time } } else { MacControl::Pfc { enabled, times: [time; 8] } };
+        room[..60].copy_from_slice(&message.emit(MacAddr([2, 0, 0, 0, 0, 9])));
     }
     pool.set_len(&frame, len);
     switch.ingest(now, pool, port, frame);

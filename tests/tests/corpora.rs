@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use weft_proto::transport::{Access, AtomicOp, CqId, Data, Inline, QpNum, RequestId, SendOp, SendWork, SgList, Sge, SrqId};
 use weft_proto::wire::connection::CONNECTION_VERSION as VERSION;
+use weft_proto::wire::{MacAddr, MacControl};
 use weft_proto::{DropReason, Duration, Rng};
 use weft_tests::fuzz::{TARGETS, busy_frames, busy_pair, record};
 use weft_tests::pair::Fate;
@@ -131,6 +132,14 @@ fn write_seeds() {
     write("stop_packet", "stop", &[&[0x03, 9, 8][..], &[0; 43]].concat());
     write("stop_packet", "cancel", &[&[0xf0][..], &[0; 45]].concat());
     write("stop_dialogue", "rules", &stop_dialogue());
+    for (name, message) in [
+        ("pause", MacControl::Pause { time: 1000 }),
+        ("resume", MacControl::Pause { time: 0 }),
+        ("pfc", MacControl::Pfc { enabled: 0x81, times: [9, 0, 0, 0, 0, 0, 0, u16::MAX] }),
+    ] {
+        write("mac_control", name, &message.emit(MacAddr([2, 0, 0, 0, 0, 1]))[14..]);
+    }
+    write("mac_control", "other_opcode", &[&[0, 2][..], &[0; 44]].concat());
     let operations: Vec<u8> = (0..600u32).flat_map(|i| [(i * 37) as u8, (i * 11) as u8, (i * 71) as u8]).collect();
     write("switch_operations", "all_kinds", &operations);
     write("switch_operations", "flood_and_drain", &[[0, 4, 200].repeat(40), [4, 1, 7].repeat(40)].concat());

@@ -94,6 +94,12 @@ pub struct PortInfo {
     pub rate_bps: Option<u64>,
     /// What went through.
     pub counters: PortCounters,
+    /// `none`, `pause` or `pfc`.
+    #[serde(default)]
+    pub flow_control: String,
+    /// What flow control did.
+    #[serde(default)]
+    pub flow: FlowCounters,
     /// Faults on purpose, of frames received.
     pub impaired_ingress: ImpairCounters,
     /// Faults on purpose, of frames sent.
@@ -115,6 +121,21 @@ pub struct PortCounters {
     pub drops: Drops,
     /// Times that the link went up or down.
     pub link_changes: u64,
+}
+
+/// What flow control (PAUSE, PFC) did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCounters {
+    /// Frames sent that ask the other end of the link to stop or to go on.
+    pub sent: u64,
+    /// Frames received from it.
+    pub received: u64,
+    /// Those whose request to stop was ignored, because the watchdog had tripped.
+    pub ignored: u64,
+    /// How long nothing was sent at the other end's request; with PFC, of at least one priority.
+    pub paused_us: u64,
+    /// Times that the watchdog ended a pause.
+    pub watchdog_trips: u64,
 }
 
 /// Faults on purpose that happened.
@@ -340,6 +361,9 @@ pub struct Counters {
     pub transport_drops: Drops,
     /// Frames that the switch dropped.
     pub switch_drops: Drops,
+    /// Flow control of all ports.
+    #[serde(default)]
+    pub flow: FlowCounters,
     /// Faults on purpose, in both directions of all ports.
     pub impaired: ImpairCounters,
     /// Frames waiting in the switch.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use weft_proto::switch::FlowControl;
 use weft_proto::wire::MacAddr;
 
 use super::{InterfaceAddress, LAB_NAME_MAX, Lab, Link, LinkEnd, NODE_LINKS_MAX, NODE_NAME_MAX, NODES_MAX, Node, NodeKind, Port, overlay};
@@ -56,6 +57,10 @@ fn nodes(root: &Section<'_>, config: &serde_yaml::Mapping) -> Vec<Node> {
 
 fn node(name: String, section: Section<'_>, mut config: serde_yaml::Mapping) -> Node {
     let kind = section.require("kind", NodeKind::Host, scalar::word);
+    let switch = section.read("switch", serde_yaml::Mapping::new(), overlay::read);
+    if !switch.is_empty() {
+        overlay::put(&mut config, [("switch".into(), switch.into())].into_iter().collect());
+    }
     overlay::put(&mut config, section.read("config", serde_yaml::Mapping::new(), overlay::read));
     if section.has("stop") {
         if kind == NodeKind::Switch {
@@ -95,6 +100,7 @@ fn link(lab: &mut Lab, section: Section<'_>, mtu_default: u32) {
         rate: section.read("rate", None, |node| scalar::rate(node).map(Some)),
         impairment: decode::impairment(&section),
         seed: section.read("seed", seed, scalar::integer(0..=u64::MAX)),
+        flow_control: section.read("flow_control", FlowControl::None, scalar::word),
         impaired_end: 0,
     };
     if let Some(ends) = ends(lab, &section, index) {

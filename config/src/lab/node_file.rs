@@ -4,8 +4,11 @@ use std::path::Path;
 
 use serde_yaml::{Mapping, Value};
 
+use weft_proto::switch::FlowControl;
+
 use super::{Lab, Link, Node, NodeKind, Port, files, overlay};
 use crate::effective::{group, impairment};
+use crate::model::Words;
 use crate::units;
 
 pub(super) fn text(lab: &Lab, node: usize, folder: &Path) -> String {
@@ -38,6 +41,9 @@ fn port_entry(lab: &Lab, node: &Node, port: &Port) -> Mapping {
     put("role", node.kind.to_string().into());
     if let Some(rate) = link.rate {
         put("rate", units::rate_text(rate).into());
+    }
+    if link.flow_control != FlowControl::None {
+        put("flow_control", link.flow_control.word().into());
     }
     if applies_impairment(lab, node, link) && !link.impairment.is_none() {
         put("impair", both_directions(link));

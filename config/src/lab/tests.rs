@@ -103,6 +103,29 @@ links: [ { ends: [a, b] } ]
 }
 
 #[test]
+fn flow_control_of_a_link_is_that_of_both_ends_and_a_node_may_set_up_its_switch() {
+    let text = "
+name: x
+nodes: { a: {kind: host}, s: {kind: switch, switch: { strict_classes: 2, flow_control: { xoff: 8KiB } }, config: { switch: { strict_classes: 3 } }} }
+links: [ { ends: [a, s], flow_control: pfc }, { ends: [a, s] } ]
+";
+    let lab = parse(text).unwrap();
+    for node in ["a", "s"] {
+        let file = node_file(&lab, node);
+        assert_eq!(file["ports"][0]["flow_control"], "pfc");
+        assert!(file["ports"][1].get("flow_control").is_none());
+    }
+    let switch = &node_file(&lab, "s")["switch"];
+    assert_eq!(switch["flow_control"]["xoff"], "8KiB");
+    assert_eq!(switch["strict_classes"], 3, "config has the last word");
+    let wrong = text.replace("xoff: 8KiB", "xoff: 2GiB");
+    assert!(parse(&wrong).unwrap_err().contains("switch.flow_control.xoff"));
+    assert!(
+        parse(&text.replace("flow_control: pfc", "flow_control: on")).unwrap_err().contains("links[0].flow_control: \"on\" is not known")
+    );
+}
+
+#[test]
 fn an_end_may_name_its_interface_and_an_address() {
     let lab =
         parse("{name: x, nodes: {a: {kind: host}, s: {kind: switch}}, links: [{ends: [{node: a, interface: up0, ip: 10.1.0.1/24}, s]}]}")

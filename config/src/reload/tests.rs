@@ -28,17 +28,23 @@ fn live_changes_are_listed_typed_and_in_words() {
     new.switch.mac_ageing = Duration::from_secs(60);
     new.switch.voq_limit = 1 << 16;
     new.switch.weights[7] = 4;
+    new.switch.strict_classes = 3;
+    new.switch.flow_control.xoff = 1 << 15;
+    new.ports[0].flow_control = FlowControl::Pfc;
     new.log = LogLevel::Debug;
     let reload = base().reload_from(&new).unwrap();
     assert_eq!(
         reload.changes,
         [
             Change::PortRate { port: 0, rate: None },
+            Change::PortFlowControl { port: 0, kind: FlowControl::Pfc },
             Change::PortImpairment { port: 1, impair: new.ports[1].impair },
             Change::Hosts(BTreeMap::new()),
             Change::MacAgeing(Duration::from_secs(60)),
             Change::VoqLimit(1 << 16),
             Change::Weights(vec![1, 1, 1, 1, 1, 1, 1, 4]),
+            Change::StrictClasses(3),
+            Change::FlowControl(new.switch.flow_control),
             Change::Log(LogLevel::Debug),
         ]
     );
@@ -47,9 +53,12 @@ fn live_changes_are_listed_typed_and_in_words() {
         [
             "hosts.b: 02:00:00:00:00:0b -> (absent)",
             "log: info -> debug",
+            "ports[0].flow_control: none -> pfc",
             "ports[0].rate: 1Gbit -> none",
             "ports[1].impair.egress.loss: 0% -> 1%",
+            "switch.flow_control.xoff: 64KiB -> 32KiB",
             "switch.mac_ageing: 300s -> 60s",
+            "switch.strict_classes: 1 -> 3",
             "switch.voq_limit: 1MiB -> 64KiB",
             "switch.weights.7: 1 -> 4",
         ]

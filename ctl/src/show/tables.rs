@@ -5,7 +5,7 @@ use std::fmt::Display;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use weft_config::control::{
-    Counters, Drops, FdbEntry, ImpairCounters, PeerInfo, PortCounters, PortInfo, QpCounters, QpInfo, QueueInfo, Status,
+    Counters, Drops, FdbEntry, FlowCounters, ImpairCounters, PeerInfo, PortCounters, PortInfo, QpCounters, QpInfo, QueueInfo, Status,
 };
 
 use super::lines;
@@ -71,6 +71,7 @@ pub(super) fn ports(ports: &[PortInfo]) -> Table {
         ">TX-FRAMES",
         ">TX-BYTES",
         "DROPS",
+        "FLOW CONTROL",
         "IMPAIRED IN",
         "IMPAIRED OUT",
     ]);
@@ -89,6 +90,7 @@ pub(super) fn ports(ports: &[PortInfo]) -> Table {
             counters.tx_frames.to_string(),
             text::bytes(counters.tx_bytes),
             drops(&counters.drops),
+            flow_control(&port.flow_control, &port.flow),
             impaired(&port.impaired_ingress),
             impaired(&port.impaired_egress),
         ]);
@@ -98,6 +100,19 @@ pub(super) fn ports(ports: &[PortInfo]) -> Table {
 
 pub(crate) fn drops(drops: &Drops) -> String {
     named(drops.iter().map(|(reason, frames)| (reason.as_str(), *frames)))
+}
+
+/// The kind, and what it did: `pause: sent 3, paused_us 1500`.
+fn flow_control(kind: &str, counters: &FlowCounters) -> String {
+    if matches!(kind, "" | "none") {
+        return named(each_flow(counters));
+    }
+    format!("{kind}: {}", named(each_flow(counters)))
+}
+
+fn each_flow(counters: &FlowCounters) -> impl Iterator<Item = (&'static str, u64)> {
+    let FlowCounters { sent, received, ignored, paused_us, watchdog_trips } = *counters;
+    [("sent", sent), ("received", received), ("ignored", ignored), ("paused_us", paused_us), ("watchdog_trips", watchdog_trips)].into_iter()
 }
 
 fn impaired(counters: &ImpairCounters) -> String {
@@ -204,6 +219,7 @@ pub(super) fn counters(counters: &Counters) -> String {
     section("ports", port_rows(&counters.ports));
     section("ports.drops", drop_rows(&counters.ports.drops));
     section("switch.drops", drop_rows(&counters.switch_drops));
+    section("switch.flow_control", each_flow(&counters.flow).map(owned).collect());
     section("switch.impaired", each_impairment(&counters.impaired).map(owned).collect());
     section("switch", vec![("queued_frames".to_owned(), counters.queued_frames)]);
     section("transport", transport_rows(&counters.transport));

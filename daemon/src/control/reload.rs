@@ -37,7 +37,7 @@ fn changed_ports(changes: &[Change]) -> Vec<usize> {
     let mut ports: Vec<usize> = changes
         .iter()
         .filter_map(|change| match change {
-            Change::PortRate { port, .. } | Change::PortImpairment { port, .. } => Some(*port),
+            Change::PortRate { port, .. } | Change::PortImpairment { port, .. } | Change::PortFlowControl { port, .. } => Some(*port),
             _ => None,
         })
         .collect();

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use weft_config::Config;
-use weft_config::control::{Counters, Drops, HostInfo, ImpairCounters, Page, PortCounters, PortInfo, PortSummary, QpCounters};
+use weft_config::control::{
+    Counters, Drops, FlowCounters, HostInfo, ImpairCounters, Page, PortCounters, PortInfo, PortSummary, QpCounters,
+};
 use weft_config::model::{Port, Words};
-use weft_proto::switch::ImpairmentCounters;
+use weft_proto::switch::{self, ImpairmentCounters};
 use weft_proto::wire::MacAddr;
 use weft_proto::{DropCounts, DropReason, transport};
 
@@ -43,6 +45,8 @@ fn port_info(port: &Port, state: &PortSnapshot) -> PortInfo {
         mtu: u32::try_from(state.mtu).unwrap_or(u32::MAX),
         rate_bps: port.rate.map(|rate| rate.bits_per_second()),
         counters: port_counters(state),
+        flow_control: port.flow_control.word().to_owned(),
+        flow: flow(&state.counters.flow),
         impaired_ingress: impaired(&state.counters.ingress_impairment, &state.counters.received_drops),
         impaired_egress: impaired(&state.counters.egress_impairment, &state.counters.sent_drops),
     }
@@ -56,6 +60,16 @@ fn port_counters(state: &PortSnapshot) -> PortCounters {
         tx_bytes: state.counters.sent.bytes,
         drops: drops(|reason| state.drops(reason)),
         link_changes: state.link_changes,
+    }
+}
+
+const fn flow(counters: &switch::FlowCounters) -> FlowCounters {
+    FlowCounters {
+        sent: counters.sent,
+        received: counters.received,
+        ignored: counters.ignored,
+        paused_us: counters.paused.as_micros(),
+        watchdog_trips: counters.watchdog_trips,
     }
 }
 
@@ -86,6 +100,7 @@ pub(super) fn counters(config: &Config, snapshot: &Snapshot) -> Counters {
     for (port, state) in network_ports(config, snapshot) {
         let info = port_info(port, state);
         add_port(&mut sums.ports, info.counters);
+        add_flow(&mut sums.flow, info.flow);
         add_impaired(&mut sums.impaired, info.impaired_ingress);
         add_impaired(&mut sums.impaired, info.impaired_egress);
     }
@@ -101,6 +116,14 @@ fn add_port(sum: &mut PortCounters, port: PortCounters) {
     for (reason, frames) in port.drops {
         *sum.drops.entry(reason).or_default() += frames;
     }
+}
+
+const fn add_flow(sum: &mut FlowCounters, port: FlowCounters) {
+    sum.sent += port.sent;
+    sum.received += port.received;
+    sum.ignored += port.ignored;
+    sum.paused_us += port.paused_us;
+    sum.watchdog_trips += port.watchdog_trips;
 }
 
 fn add_impaired(sum: &mut ImpairCounters, port: ImpairCounters) {

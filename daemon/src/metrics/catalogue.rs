@@ -187,6 +187,30 @@ pub static CATALOGUE: &[Family] = &[
     counter("weft_port_reopens_total", &["port"], "Times that the port was opened anew, on an interface that came again.", |s, out| {
         out.per_port(s, |p| p.reopens);
     }),
+    counter(
+        "weft_port_flow_control_frames_total",
+        &["port", "direction"],
+        "Frames of flow control (PAUSE, PFC); ignored ones were received, but the watchdog had tripped.",
+        |s, out| {
+            for port in &s.ports {
+                let flow = &port.counters.flow;
+                for (direction, frames) in [("sent", flow.sent), ("received", flow.received), ("ignored", flow.ignored)] {
+                    out.add(&[&port.name, direction], frames);
+                }
+            }
+        },
+    ),
+    counter(
+        "weft_port_paused_seconds_total",
+        &["port"],
+        "How long nothing was sent at the request of the link's other end; with PFC, of at least one priority.",
+        |s, out| {
+            s.ports.iter().for_each(|p| out.add_seconds(&[&p.name], p.counters.flow.paused));
+        },
+    ),
+    counter("weft_port_pause_watchdog_trips_total", &["port"], "Pauses without a break that the watchdog put an end to.", |s, out| {
+        out.per_port(s, |p| p.counters.flow.watchdog_trips);
+    }),
     gauge("weft_queue_frames", &["port"], "Frames waiting in the switch to leave through the port.", |s, out| {
         out.per_port(s, |p| p.queued.frames);
     }),

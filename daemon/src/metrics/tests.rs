@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use prometheus_parse::{Scrape, Value};
 use weft_proto::stop::{StopCounters, WatchView};
-use weft_proto::switch::Traffic;
+use weft_proto::switch::{FlowCounters, Traffic};
 use weft_proto::transport::PeerTotals;
 use weft_proto::wire::MacAddr;
 use weft_proto::{DropReason, Duration, Instant};
@@ -19,6 +19,7 @@ fn full_board() -> Arc<Board> {
         port.counters.received = Traffic { frames: 7, bytes: 700 };
         port.counters.received_drops.add(DropReason::ImpairedLoss, 2);
         port.io_drops.add(DropReason::ImpairedLoss, 1);
+        port.counters.flow = FlowCounters { sent: 14, received: 15, ignored: 16, paused: Duration::from_millis(1500), watchdog_trips: 17 };
         (port.kernel_drops, port.send_refusals, port.reopens) = (11, 12, 13);
         snapshot.ports = vec![port, PortSnapshot { name: "od\"d\\\nname".into(), ..Default::default() }];
         let mut transport = TransportSnapshot::default();
@@ -99,6 +100,12 @@ fn numbers_arrive_under_their_labels() {
     for (name, number) in [("kernel_dropped_frames", 11.0), ("send_refusals", 12.0), ("reopens", 13.0)] {
         assert_eq!(value(&scrape, &format!("weft_port_{name}_total"), &[("port", "eth0")]), Value::Counter(number));
     }
+    for (direction, number) in [("sent", 14.0), ("received", 15.0), ("ignored", 16.0)] {
+        let labels = [("port", "eth0"), ("direction", direction)];
+        assert_eq!(value(&scrape, "weft_port_flow_control_frames_total", &labels), Value::Counter(number));
+    }
+    assert_eq!(value(&scrape, "weft_port_paused_seconds_total", &[("port", "eth0")]), Value::Counter(1.5));
+    assert_eq!(value(&scrape, "weft_port_pause_watchdog_trips_total", &[("port", "eth0")]), Value::Counter(17.0));
     let loss = [("port", "eth0"), ("reason", "impaired_loss")];
     assert_eq!(value(&scrape, "weft_port_dropped_frames_total", &loss), Value::Counter(3.0));
     assert_eq!(value(&scrape, "weft_transport_retransmissions_total", &[("cause", "timeout")]), Value::Counter(4.0));

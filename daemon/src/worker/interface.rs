@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use weft_config::model;
 use weft_proto::switch::Switch;
+use weft_proto::wire::MacAddr;
 use weft_proto::{Duration, FrameRef, Instant, Pool, PortId};
 
 use super::budget::Output;
@@ -25,6 +26,7 @@ pub(super) struct Interface {
     pub(super) up: bool,
     id: PortId,
     mtu: usize,
+    mac: MacAddr,
     /// Handed out by the switch, not yet taken by the kernel: at most a batch.
     queue: VecDeque<FrameRef>,
     /// Frames wait in the kernel that could not be taken yet.
@@ -35,11 +37,11 @@ pub(super) struct Interface {
 
 impl Interface {
     pub(super) fn new(port: Port, config: model::Port, id: PortId, batch: usize) -> Self {
-        let mtu = port.mtu();
+        let (mtu, mac) = (port.mtu(), port.mac());
         let queue = VecDeque::with_capacity(batch);
         let counters = PortCounters::default();
         let up = port.state() == PortState::Up;
-        Self { port, config, counters, link_changes: 0, up, id, mtu, queue, pending: false, blocked_until: None }
+        Self { port, config, counters, link_changes: 0, up, id, mtu, mac, queue, pending: false, blocked_until: None }
     }
 
     pub(super) const fn id(&self) -> PortId {
@@ -122,16 +124,17 @@ impl Interface {
             switch.set_port_up(pool, self.id, up);
             tracing::info!(port = %self.config.name, up, "link changed");
         }
-        if up && self.port.mtu() != self.mtu {
-            self.mtu = self.port.mtu();
-            switch.reconfigure_port(now, self.id, &translate::port(&self.config, self.mtu));
+        let found = (self.port.mtu(), self.port.mac());
+        if up && found != (self.mtu, self.mac) {
+            (self.mtu, self.mac) = found;
+            switch.reconfigure_port(now, self.id, &translate::port(&self.config, self.mtu, self.mac));
         }
     }
 
     /// Takes over changed settings.
     pub(super) fn reconfigure(&mut self, now: Instant, switch: &mut Switch, config: &model::Port) {
         self.config.clone_from(config);
-        switch.reconfigure_port(now, self.id, &translate::port(config, self.mtu));
+        switch.reconfigure_port(now, self.id, &translate::port(config, self.mtu, self.mac));
     }
 
     /// Drops what the kernel has not taken.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use weft_config::model::{Backend, Impairment, Port as PortModel, PortImpairment, Role};
-use weft_proto::switch::SwitchConfig;
+use weft_proto::switch::{FlowControl, SwitchConfig};
 use weft_proto::wire::{EtherType, Ethernet, MacAddr};
 use weft_proto::{BitRate, DropReason, Pool, Rng};
 
@@ -23,6 +23,7 @@ fn settings(name: &str) -> PortModel {
         rate: None,
         mtu: Some(1500),
         vlans: None,
+        flow_control: FlowControl::None,
         impair: PortImpairment { ingress: none, egress: none, seed: 1 },
     }
 }

@@ -50,9 +50,15 @@ pub struct FlowConfig {
     pub watchdog: Duration,
 }
 
+impl FlowConfig {
+    /// What is sensible for links of up to 10 Gbit/s and owners that may be a millisecond late.
+    pub const DEFAULT: Self =
+        Self { xoff: 64 * 1024, xon: 32 * 1024, pause_time: Duration::from_millis(3), watchdog: Duration::from_millis(400) };
+}
+
 impl Default for FlowConfig {
     fn default() -> Self {
-        Self { xoff: 64 * 1024, xon: 32 * 1024, pause_time: Duration::from_millis(3), watchdog: Duration::from_millis(400) }
+        Self::DEFAULT
     }
 }
 

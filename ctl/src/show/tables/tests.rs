@@ -24,11 +24,13 @@ fn a_port_shows_its_drops_and_faults_by_name_and_a_dead_link_in_capitals() {
         mtu: 1500,
         rate_bps: Some(2_000_000_000),
         counters: counters_of_ports(),
+        flow_control: "pause".to_owned(),
+        flow: FlowCounters { sent: 5, paused_us: 81, ..FlowCounters::default() },
         impaired_ingress: ImpairCounters { lost: 4, reordered: 9, ..ImpairCounters::default() },
         impaired_egress: ImpairCounters::default(),
     };
     let text = lines(&ports(&[port]));
-    for word in ["DOWN", "2Gbit", "2.00 KiB", "bad_icrc 3", "lost 4, reordered 9"] {
+    for word in ["DOWN", "2Gbit", "2.00 KiB", "bad_icrc 3", "lost 4, reordered 9", "pause: sent 5, paused_us 81"] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
@@ -36,11 +38,13 @@ fn a_port_shows_its_drops_and_faults_by_name_and_a_dead_link_in_capitals() {
 #[test]
 fn counters_name_every_counter_of_the_transport() {
     let transport = QpCounters { retransmitted_fast: 11, ..QpCounters::default() };
-    let all = Counters { ports: counters_of_ports(), transport, ..Counters::default() };
+    let flow = FlowCounters { watchdog_trips: 2, ..FlowCounters::default() };
+    let all = Counters { ports: counters_of_ports(), transport, flow, ..Counters::default() };
     let text = counters(&all);
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     assert_eq!(value("transport.retransmitted_fast "), Some(11));
     assert_eq!(value("ports.drops.bad_icrc "), Some(3));
+    assert_eq!(value("switch.flow_control.watchdog_trips "), Some(2));
     assert_eq!(value("transport.timeouts "), Some(0));
 }
 
