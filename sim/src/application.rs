@@ -82,7 +82,14 @@ impl Applications {
     }
 
     /// Connects to a peer; the load begins at `begins`, or when the connection stands. Returns its index.
-    pub(crate) fn start(&mut self, now: Instant, endpoint: &mut Endpoint, (peer, rkey): (MacAddr, u32), (load, priority): (Load, u8), begins: Instant) -> usize {
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        (peer, rkey): (MacAddr, u32),
+        (load, priority): (Load, u8),
+        begins: Instant,
+    ) -> usize {
         let (service, depth) = match load {
             Load::Write { depth, .. } => (SINK, depth),
             Load::PingPong { .. } => (ECHO, ECHO_DEPTH),
@@ -179,7 +186,9 @@ impl Flow {
         match self.load {
             Load::Write { message, depth } => {
                 let op = SendOp::Write { remote_addr: 0, rkey: self.rkey };
-                while self.outstanding.len() < depth as usize && self.post_one(now, endpoint, SendWork::new(0, op, memory(lkey, message).into())) {}
+                while self.outstanding.len() < depth as usize
+                    && self.post_one(now, endpoint, SendWork::new(0, op, memory(lkey, message).into()))
+                {}
             }
             Load::PingPong { message, interval } => {
                 if self.outstanding.is_empty() && self.next <= now {

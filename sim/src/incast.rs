@@ -12,11 +12,11 @@
 //! Victim 1 goes from sender 1, which also sends to the hot receiver, to receiver 1; victim 2 from the bystander to receiver 2.
 //! A ping-pong of high priority goes from sender 2 to the hot receiver.
 
+use weft_proto::stop::StopConfig;
 use weft_proto::stop::config::{
     Accept, AskConfig, Combine, Counting, Criterion, Detector, ObeyConfig, Presets, PriorityRule, RateRule, Request, SecondSign, Targets,
     TimerRule, Volume, WatchConfig,
 };
-use weft_proto::stop::StopConfig;
 use weft_proto::switch::{FRAME_OVERHEAD, FlowConfig, FlowControl, PortCounters, SwitchConfig};
 use weft_proto::transport::{BdpCap, EndpointConfig};
 use weft_proto::wire::{EtherType, MacAddr};

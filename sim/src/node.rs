@@ -4,8 +4,8 @@ use weft_proto::stop::{Station, StopConfig};
 use weft_proto::switch::{FlowControl, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::{Endpoint, EndpointConfig, MemId, Memory, MemoryGone};
-use weft_proto::wire::eth::{ETH_HEADER, VLAN_HEADER};
 use weft_proto::wire::MacAddr;
+use weft_proto::wire::eth::{ETH_HEADER, VLAN_HEADER};
 use weft_proto::{BitRate, FrameRef, Instant, Pool, PortId, Rng};
 
 use crate::application::Applications;

@@ -12,8 +12,16 @@ fn reports(two_stages: bool, megabits: u32) -> BTreeMap<&'static str, Report> {
     for (name, r) in &reports {
         println!(
             "{megabits:4} Mbit/s {name:8} lost {:5} later {:5} hot {:5.1} link {:5.1}% victims {:5.1}% {:5.1}% control {:5} p99 {:4} -> {:5} again {}",
-            r.lost, r.lost_later, r.hot / 1e6, r.utilisation, r.victims[0].left(), r.victims[1].left(), r.control_frames,
-            r.latency[0].as_micros(), r.latency[1].as_micros(), r.retransmitted,
+            r.lost,
+            r.lost_later,
+            r.hot / 1e6,
+            r.utilisation,
+            r.victims[0].left(),
+            r.victims[1].left(),
+            r.control_frames,
+            r.latency[0].as_micros(),
+            r.latency[1].as_micros(),
+            r.retransmitted,
         );
     }
     reports
@@ -21,5 +29,9 @@ fn reports(two_stages: bool, megabits: u32) -> BTreeMap<&'static str, Report> {
 
 #[test]
 fn x() {
-    for two in [false, true] { for m in [50, 100, 1000] { reports(two, m); } }
+    for two in [false, true] {
+        for m in [50, 100, 1000] {
+            reports(two, m);
+        }
+    }
 }
