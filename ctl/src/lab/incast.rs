@@ -21,10 +21,10 @@ use report::{Outcome, Report};
 
 const TOPOLOGY: &str = include_str!("../../../deploy/labs/hotspot.yaml");
 /// Rate of its links, so low that they and not the processors are what is short.
-const RATE_MBIT: u32 = 10;
-/// What the hosts get where stop control is on. Five milliseconds are four full frames at 10 Mbit/s.
+const RATE_MBIT: u32 = 20;
+/// What the hosts get where stop control is on. Two and a half milliseconds are four full frames at 20 Mbit/s.
 const STOP: &str = "stop: { tick: 200us, ask: { priority: 14, timer: 200, rate: RATE }, obey: { longest: 60s }, detect: { volume: { \
-                    detect: { share: 80%, period: 5ms, stages: 2 }, resolve: { share: 40%, period: 5ms, stages: 1 } } } }";
+                    detect: { share: 80%, period: 2500us, stages: 2 }, resolve: { share: 40%, period: 2500us, stages: 1 } } } }";
 
 /// Runs it.
 pub(crate) fn run(args: &args::Incast) -> anyhow::Result<u8> {
@@ -55,7 +55,7 @@ fn topology(setting: Setting) -> String {
     let host = |stop: String| TOPOLOGY.replace("{ kind: host }", &format!("{{ kind: host, {stop} }}"));
     match setting {
         Setting::Nothing => TOPOLOGY.to_owned(),
-        Setting::Pause => TOPOLOGY.replace("rate: 10Mbit }", "rate: 10Mbit, flow_control: pause }"),
+        Setting::Pause => TOPOLOGY.replace("rate: 20Mbit }", "rate: 20Mbit, flow_control: pause }"),
         Setting::Stop => host(STOP.replace("RATE", "0")),
         Setting::Rate => host(STOP.replace("RATE", "2")),
     }
