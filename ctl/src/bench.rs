@@ -28,6 +28,7 @@ mod report;
 mod serve;
 mod stream;
 
+pub(crate) use cpu::nanoseconds as cpu_nanoseconds;
 pub(crate) use ping::run as ping;
 pub(crate) use serve::run as serve;
 

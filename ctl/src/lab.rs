@@ -9,6 +9,7 @@ mod client;
 mod daemon;
 pub(crate) mod demo;
 mod folder;
+mod incast;
 mod namespace;
 mod network;
 mod process;
@@ -42,6 +43,7 @@ pub(crate) fn run(command: LabCommand) -> anyhow::Result<u8> {
         LabCommand::Kill(args) => client::order(&args.name, &Order::Kill { node: args.node }),
         LabCommand::Restart(args) => client::order(&args.name, &Order::Restart { node: args.node }),
         LabCommand::Demo(args) => demo::run(&args),
+        LabCommand::Incast(args) => incast::run(&args),
         LabCommand::Supervise(args) => supervisor::run(&args),
     }
 }

@@ -1,37 +1,55 @@
 //! What each setting makes of the same incast.
 
-use std::collections::BTreeMap;
-
 use weft_proto::BitRate;
 use weft_sim::incast::{Report, Scene, Setting, run};
 
-fn reports(two_stages: bool, megabits: u32) -> BTreeMap<&'static str, Report> {
-    let names = ["nothing", "pause", "stop", "rate"];
-    let report = |setting| run(&Scene::new(setting, two_stages, BitRate::megabits(megabits)));
-    let reports: BTreeMap<_, _> = names.into_iter().zip(Setting::ALL.map(report)).collect();
-    for (name, r) in &reports {
-        println!(
-            "{megabits:4} Mbit/s {name:8} lost {:5} later {:5} hot {:5.1} link {:5.1}% victims {:5.1}% {:5.1}% control {:5} p99 {:4} -> {:5} again {}",
-            r.lost,
-            r.lost_later,
-            r.hot / 1e6,
-            r.utilisation,
-            r.victims[0].left(),
-            r.victims[1].left(),
-            r.control_frames,
-            r.latency[0].as_micros(),
-            r.latency[1].as_micros(),
-            r.retransmitted,
-        );
-    }
-    reports
+fn report(setting: Setting, two_stages: bool) -> Report {
+    run(&Scene::new(setting, two_stages, BitRate::megabits(100)))
 }
 
 #[test]
-fn x() {
-    for two in [false, true] {
-        for m in [50, 100, 1000] {
-            reports(two, m);
-        }
+fn with_nothing_the_switch_loses_frames() {
+    assert!(report(Setting::Nothing, false).lost_later > 100);
+    assert!(report(Setting::Nothing, true).lost_later > 100);
+}
+
+#[test]
+fn pause_loses_nothing_and_silences_the_victim_behind_the_same_link() {
+    let report = report(Setting::Pause, false);
+    assert_eq!(report.lost, 0);
+    assert!(report.victims[0].left() < 50.0, "{report:?}");
+    assert!(report.utilisation > 90.0 && report.control_frames > 0, "{report:?}");
+}
+
+#[test]
+fn pause_spreads_over_the_link_between_switches_to_a_victim_that_has_nothing_to_do_with_it() {
+    let report = report(Setting::Pause, true);
+    assert_eq!(report.lost, 0);
+    assert!(report.victims.iter().all(|victim| victim.left() < 50.0), "{report:?}");
+}
+
+#[test]
+fn stop_control_loses_nothing_and_leaves_victims_and_the_hot_link_busy() {
+    for two_stages in [false, true] {
+        let report = report(Setting::Stop, two_stages);
+        assert_eq!(report.lost_later, 0, "{report:?}");
+        assert!(report.victims[0].left() >= 90.0 && report.victims[1].left() >= 90.0, "{report:?}");
+        assert!(report.utilisation >= 90.0, "{report:?}");
     }
+}
+
+#[test]
+fn slowing_down_to_an_eighth_keeps_the_link_full_and_latency_low() {
+    let report = report(Setting::Rate, false);
+    assert_eq!(report.lost_later, 0, "{report:?}");
+    // One of eight shares of its link goes to the hot receiver.
+    assert!(report.victims[0].left() >= 85.0 && report.victims[1].left() >= 90.0, "{report:?}");
+    assert!(report.utilisation >= 99.0, "{report:?}");
+    assert!(report.latency[1] <= report.latency[0].saturating_mul(2), "{report:?}");
+}
+
+#[test]
+fn the_same_scene_gives_the_same_numbers() {
+    let once = || format!("{:?}", report(Setting::Stop, false));
+    assert_eq!(once(), once());
 }

@@ -12,7 +12,7 @@ pub(super) fn daemon(socket: &Path) -> Option<u32> {
 }
 
 /// Nanoseconds that the threads of a process have run (the first field of `/proc/PID/task/*/schedstat`).
-pub(super) fn nanoseconds(pid: u32) -> Option<u64> {
+pub(crate) fn nanoseconds(pid: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let run = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse::<u64>().ok();
     tasks.flatten().map(run).sum()

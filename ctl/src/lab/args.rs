@@ -25,6 +25,8 @@ pub(crate) enum LabCommand {
     Restart(NodeArgs),
     /// Move a file across a lossy switch, under both recovery modes, and show what happened
     Demo(Demo),
+    /// Let eight senders meet at one receiver, with nothing, PAUSE and stop control, and show who suffers
+    Incast(Incast),
     /// The process that owns a lab; started by the others
     #[command(hide = true)]
     Supervise(Supervise),
@@ -121,6 +123,18 @@ pub(crate) struct Demo {
     /// Leave the lab running afterwards, under the name `demo`
     #[arg(long)]
     pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) weftd: WeftdPath,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Incast {
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to measure in each setting
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) seconds: u64,
     #[command(flatten)]
     pub(crate) weftd: WeftdPath,
 }

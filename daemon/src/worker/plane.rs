@@ -8,6 +8,7 @@ use weft_proto::stop::{Station, StopConfig};
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
+use weft_proto::wire::EtherType;
 use weft_proto::{FrameRef, Instant, Pool, PortId, Rng};
 
 use super::budget::Budget;
@@ -182,7 +183,8 @@ impl Plane {
             return;
         }
         let transport = self.endpoint().map(|endpoint| endpoint.config().ethertype.0);
-        let ethertypes: Vec<u16> = transport.into_iter().chain(stop.as_ref().map(|stop| stop.ethertype.0)).collect();
+        let control = [EtherType::MAC_CONTROL.0].into_iter().chain(stop.as_ref().map(|stop| stop.ethertype.0));
+        let ethertypes: Vec<u16> = transport.into_iter().chain(control).collect();
         for interface in &mut self.interfaces {
             interface.set_stop(ethertypes.clone(), stop.is_some());
         }

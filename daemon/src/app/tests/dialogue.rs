@@ -54,7 +54,7 @@ fn messages_without_sense_end_the_session_and_only_that_session() {
             continue;
         }
         let message = is_cut_off(&world, |raw| raw.say(garbage.as_bytes(), &[]));
-        assert!(message.starts_with("not a request of attach protocol version 2: "), "{message}");
+        assert!(message.starts_with("not a request of attach protocol version 3: "), "{message}");
     }
     is_cut_off(&world, |raw| raw.say(&[0xff; 1000], &[]));
     is_cut_off(&world, |raw| raw.say(&vec![b' '; MAX_MESSAGE + 1], &[]));
@@ -90,7 +90,7 @@ fn whoever_may_not_attach_is_told_why() {
     };
     let (code, message) = refused(Command::Hello { version: 99, name: "raw".into() });
     assert_eq!(code, ErrorCode::VersionMismatch);
-    assert!(message.contains("version 99 of the attach protocol, weftd version 2"), "{message}");
+    assert!(message.contains("version 99 of the attach protocol, weftd version 3"), "{message}");
     assert_eq!(refused(Command::Listen { service: 1 }).0, ErrorCode::BadMessage);
     for name in [String::new(), "x".repeat(65), "a\nb".to_owned()] {
         assert_eq!(refused(Command::Hello { version: VERSION, name }).0, ErrorCode::BadArgument);
