@@ -24,7 +24,7 @@ use weft_proto::{BitRate, DropReason, Duration};
 
 use crate::application::{Flow, Load};
 use crate::network::{Link, Network};
-use crate::node::NodeConfig;
+use crate::node::{HostConfig, NodeConfig};
 
 /// Hosts that send to the hot receiver.
 pub const SENDERS: usize = 8;
@@ -209,7 +209,7 @@ impl Incast {
     fn new(scene: &Scene, hot: bool) -> Self {
         let mut nodes: Vec<_> = (0..HOSTS).map(|host| host_config(scene, host)).collect();
         let switches = if scene.two_stages { 2 } else { 1 };
-        nodes.extend((0..switches).map(|_| NodeConfig::Switch(switch_config(scene.buffer))));
+        nodes.extend((0..switches).map(|_| NodeConfig { switch: switch_config(scene.buffer), host: None }));
         let mut network = Network::new(&nodes, &links(scene), 1);
         let begins = network.now() + CONNECTING;
         let mut start = |from: usize, to: usize, load: Load| {
@@ -305,7 +305,7 @@ fn switch_config(buffer: u64) -> SwitchConfig {
 
 fn host_config(scene: &Scene, host: usize) -> NodeConfig {
     let endpoint = EndpointConfig { bdp_cap: BdpCap::Packets(WINDOW), ..EndpointConfig::new(mac(host)) };
-    NodeConfig::Host { endpoint, switch: switch_config(HOST_QUEUE), stop: stop_config(scene, host) }
+    NodeConfig { switch: switch_config(HOST_QUEUE), host: Some(HostConfig { endpoint, stop: stop_config(scene, host) }) }
 }
 
 /// Bytes that the own queue of a host holds.

@@ -16,4 +16,4 @@ pub mod network;
 pub mod node;
 
 pub use network::{Link, Network};
-pub use node::NodeConfig;
+pub use node::{HostConfig, NodeConfig};

@@ -50,12 +50,7 @@ impl Network {
         let rates = |node: usize| -> Vec<_> {
             links.iter().filter(|link| link.ends.contains(&node)).map(|link| (link.rate, link.flow_control)).collect()
         };
-        let frames: usize = nodes
-            .iter()
-            .map(|node| match node {
-                NodeConfig::Host { switch, .. } | NodeConfig::Switch(switch) => switch.frames,
-            })
-            .sum();
+        let frames: usize = nodes.iter().map(|node| node.switch.frames).sum();
         let nodes: Vec<_> =
             nodes.iter().enumerate().map(|(index, node)| Node::new(node, &rates(index), seed.wrapping_mul(1000) + index as u64)).collect();
         Self { now: Instant::from_nanos(1), pool: Pool::new(frames, CHUNK, 32), due: vec![None; nodes.len()], nodes, cables }

@@ -18,18 +18,20 @@ const PORT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 
 /// What a node is.
 #[derive(Clone, Debug)]
-pub enum NodeConfig {
-    /// A host with one cable.
-    Host {
-        /** Its transport; the address says which host it is. */
-        endpoint: EndpointConfig,
-        /** Its switch. */
-        switch: SwitchConfig,
-        /** Its stop control, if it has it. */
-        stop: Option<StopConfig>,
-    },
-    /// A switch.
-    Switch(SwitchConfig),
+pub struct NodeConfig {
+    /// Its switch.
+    pub switch: SwitchConfig,
+    /// What makes it a host, with one cable.
+    pub host: Option<HostConfig>,
+}
+
+/// What a host has besides.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Its transport; the address says which host it is.
+    pub endpoint: EndpointConfig,
+    /// Its stop control, if it has it.
+    pub stop: Option<StopConfig>,
 }
 
 /// Application memory that holds nothing: what is in the frames does not matter here.
@@ -72,32 +74,27 @@ impl Node {
     /// A node whose ports lead to cables of these rates.
     pub(crate) fn new(config: &NodeConfig, rates: &[(BitRate, FlowControl)], seed: u64) -> Self {
         let mut rng = Rng::from_seed(seed);
-        let (role, settings) = match config {
-            NodeConfig::Host { switch, .. } => (PortRole::Host, switch),
-            NodeConfig::Switch(switch) => (PortRole::Switch, switch),
-        };
+        let NodeConfig { switch: settings, host } = config;
+        let role = if host.is_some() { PortRole::Host } else { PortRole::Switch };
         let mut ports: Vec<_> = rates
             .iter()
             .map(|&(rate, flow_control)| PortConfig { rate: Some(rate), flow_control, mac: PORT_MAC, ..PortConfig::new(role) })
             .collect();
         let port = port_id(ports.len());
-        if let NodeConfig::Host { .. } = config {
+        if host.is_some() {
             ports.push(PortConfig::new(PortRole::Local));
         }
         let longest = ports.iter().map(|port| port.mtu).max().unwrap_or(0) + ETH_HEADER + VLAN_HEADER;
         let mut switch = Switch::new(settings, &ports, rng.fork());
-        let local = match config {
-            NodeConfig::Switch(_) => None,
-            NodeConfig::Host { endpoint, stop, .. } => {
-                switch.set_static(endpoint.mac, port).expect("room for one address");
-                switch.set_stop(stop.clone());
-                let mac = endpoint.mac;
-                let mut endpoint = Endpoint::new(endpoint.clone(), rng.fork());
-                let mut applications = Applications::default();
-                applications.open(&mut endpoint);
-                Some(Local { endpoint, applications, mac, port })
-            }
-        };
+        let local = host.as_ref().map(|HostConfig { endpoint, stop }| {
+            switch.set_static(endpoint.mac, port).expect("room for one address");
+            switch.set_stop(stop.clone());
+            let mac = endpoint.mac;
+            let mut endpoint = Endpoint::new(endpoint.clone(), rng.fork());
+            let mut applications = Applications::default();
+            applications.open(&mut endpoint);
+            Local { endpoint, applications, mac, port }
+        });
         Self { switch, local, voq_limit: settings.voq_limit_bytes, longest: longest as u64, cables: rates.len(), out: Vec::new() }
     }
 
