@@ -271,8 +271,10 @@ pub const DETECT_GAP: u64 = 5;
 pub const RESOLVE_GAP: u64 = 13;
 /// Largest gap that makes sense: beyond this a link is idle.
 pub const MAX_GAP: u64 = 1 << 20;
-/// Periods in a row: one may be made by a batch that came late.
+/// Periods in a row until the sign appears: one may be made by a batch that came late.
 pub const DETECT_STAGES: u32 = 2;
+/// Periods in a row until it is over: each is time that the link is idle (`weftctl lab incast`: two cost 2 % of it).
+pub const RESOLVE_STAGES: u32 = 1;
 /// Most periods in a row.
 pub const MAX_DETECT_STAGES: u32 = 1000;
 /// How finely arrivals can be told apart: a poll period, for drivers that hand over batches.
@@ -283,10 +285,13 @@ pub const POLL_PERIOD: Duration = Duration::from_micros(50);
 pub const MIN_DETECT_PERIOD: Duration = Duration::from_micros(200);
 /// Longest monitoring period.
 pub const MAX_DETECT_PERIOD: Duration = Duration::from_secs(1);
-/// Full frames in a monitoring period, at least: with fewer, one more or less is a tenth.
-pub const FRAMES_PER_PERIOD: u64 = 8;
-/// Bytes that a full frame takes on the wire, preamble, FCS and gap included.
-pub const FRAME_ON_WIRE: u64 = 1538;
+/// Full frames in a monitoring period, at least: with fewer, a full link has periods with less than the usual share. More make
+/// the queue longer that builds up until the sign appears.
+pub const FRAMES_PER_PERIOD: u64 = 4;
+/// Bytes of a full frame's payload, unless the port has another MTU.
+pub const FRAME_PAYLOAD: u64 = 1500;
+/// Bytes that a frame takes on the wire besides: header 14, preamble, FCS and gap 24.
+pub const FRAME_ON_WIRE_BESIDES: u64 = 38;
 /// Periods are multiples of this.
 pub const PERIOD_STEP: Duration = Duration::from_micros(10);
 /// Shortest growth of delay that counts as a sign by default: ten times what wake-ups of the receiver cost.

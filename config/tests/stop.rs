@@ -128,7 +128,8 @@ fn periods_and_the_delay_that_counts_follow_the_rate_of_the_link() {
     };
     assert_eq!(of(""), [200, 200, 500]);
     assert_eq!(of(", rate: 1Gbit"), [200, 200, 500]);
-    assert_eq!(of(", rate: 100Mbit"), [990, 990, 1980], "8 full frames take 984.32 us");
+    assert_eq!(of(", rate: 100Mbit"), [500, 500, 1000], "4 full frames take 492.16 us");
+    assert_eq!(of(", rate: 100Mbit, mtu: 9000"), [2900, 2900, 5800], "4 of them take 2,892.16 us");
 }
 
 #[test]

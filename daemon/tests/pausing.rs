@@ -118,6 +118,9 @@ fn a_pause_frame_from_the_cable_stops_a_port_until_it_is_let_go() {
         let folder = tempfile::tempdir().unwrap();
         let weftd = Weftd::start(folder.path());
         let (mut a, mut b) = (Station::open("a"), Station::open("b"));
+        for (index, side) in ["left", "right"].iter().enumerate() {
+            weftd.port(index, &format!("{side} is up"), |port| port["up"] == true);
+        }
         // Both become known, so that nothing is flooded.
         b.data(RIGHT, LEFT);
         until("a frame to the left", || (a.received() == 1).then_some(()));

@@ -53,7 +53,8 @@ pub enum Setting {
     Pause,
     /// Stop control: the senders stop altogether.
     Stop,
-    /// Stop control: the senders slow down to 2/16.
+    /// Stop control: the senders slow down to 2/16, and the one with a victim to 1/16. So 1/16 of the link is left for what
+    /// waited when they were asked, and for the victim nearly all of its sender's.
     Rate,
 }
 
@@ -338,7 +339,7 @@ fn stop_config(scene: &Scene, host: usize) -> Option<StopConfig> {
         ask: AskConfig {
             targets: Targets::Contributing,
             request: Request { priority: 14, timer: 100, rate },
-            requests: Vec::new(),
+            requests: vec![(mac(0), Request { priority: 14, timer: 100, rate: rate / 2 })],
             preset_timer: 100,
         },
         obey: Some(ObeyConfig {

@@ -70,10 +70,10 @@ fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_core_depends_on_checksums_randomness_and_wire_views_only() {
+fn the_core_depends_on_checksums_hashes_randomness_and_wire_views_only() {
     let manifest = std::fs::read_to_string(repository().join("proto/Cargo.toml")).unwrap();
     let names: Vec<&str> = section(&manifest, "dependencies").iter().map(|line| line.split(['.', ' ', '=']).next().unwrap()).collect();
-    assert_eq!(names, ["crc32c", "rand_chacha", "rand_core", "zerocopy"]);
+    assert_eq!(names, ["crc32c", "hashbrown", "rand_chacha", "rand_core", "siphasher", "zerocopy"]);
 }
 
 #[test]

@@ -150,7 +150,9 @@ mod tests {
         assert_eq!((value("retransmitted fast "), value("timeouts "), value("rnr sent ")), (Some(11), Some(0), Some(3)));
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
         assert!(place("traffic") < place("bytes sent") && place("bytes sent") < place("loss and recovery"), "{text}");
-        assert!(place("congestion\n") < place("paced  1.5 us"), "{text}");
+        let time = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
+        assert_eq!((time("paced "), time("stop limited ")), (Some("1.5 us"), Some("2.5 us")), "{text}");
+        assert!(place("congestion\n") < place("paced "), "{text}");
         let agreed = sections(&QpInfo { recovery: Some("irn".to_owned()), ..qp() });
         assert!(!agreed.contains("offered"), "{agreed}");
     }

@@ -126,7 +126,7 @@ pub struct ObeyConfig {
     pub destinations: Vec<(MacAddr, DestinationPresets)>,
     /// A host that may send again waits up to so long, at random, so that not all begin at once.
     pub resume_jitter: Duration,
-    /// Longest time for which one host may hold us back without a pause.
+    /// Longest time for which one host may stop us altogether without a pause.
     pub longest: Duration,
     /// Share of the time for which one host may hold us back in the long run, in thousandths.
     pub budget_permille: u32,

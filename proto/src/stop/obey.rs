@@ -74,6 +74,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     since: Instant,
+    /// Since when nothing at all may leave, if so: slowing down may last, as long as the budget allows.
+    stopped_since: Option<Instant>,
     until: Instant,
     below: u8,
     share: Share,
@@ -225,7 +227,8 @@ impl Obedience {
         let before = asker.hold();
         let share = before.map_or(Share::FULL, |hold| hold.share).after(self.rate_rule, request.rate);
         let since = before.map_or(now, |hold| hold.since);
-        let hold = Hold { since, until: now + duration, below, share };
+        let stopped_since = (share == Share::NONE).then(|| before.and_then(|hold| hold.stopped_since).unwrap_or(now));
+        let hold = Hold { since, stopped_since, until: now + duration, below, share };
         if self.enter_hold(now, place, hold) {
             let late = self.departures.since(arrived, host, below);
             self.counters.late_frames += late;
@@ -320,8 +323,8 @@ impl Obedience {
             Phase::Free => {}
             Phase::Held(hold) => {
                 self.counters.stopped_nanos += asker.account(now.min(hold.until), budget, longest).as_nanos();
-                let allowance = hold.since + longest;
-                if asker.credit == Duration::ZERO || now >= allowance && hold.until > allowance {
+                let overlong = hold.allowed_until(longest).is_some_and(|end| now >= end && hold.until > end);
+                if asker.credit == Duration::ZERO || overlong {
                     self.release(now, place, Release::Capped, journal);
                 } else if now >= hold.until {
                     self.release(hold.until, place, Release::Expired, journal);
@@ -386,7 +389,7 @@ impl Obedience {
         let due = match asker.phase {
             Phase::Free => None,
             // The credit may run out earlier than this, but not in the time of one stop packet.
-            Phase::Held(hold) => Some(hold.until.min(hold.since + self.config.longest)),
+            Phase::Held(hold) => Some(hold.allowed_until(self.config.longest).map_or(hold.until, |end| end.min(hold.until))),
             Phase::Resuming { until, .. } => Some(until),
             Phase::Ignored { last_stop, .. } => Some(last_stop + self.config.forgive_after),
         };
@@ -421,6 +424,13 @@ impl Obedience {
             },
             PriorityRule::None => EVERYTHING,
         }
+    }
+}
+
+impl Hold {
+    /// When a stop that lasts has lasted for too long.
+    fn allowed_until(&self, longest: Duration) -> Option<Instant> {
+        self.stopped_since.map(|since| since + longest)
     }
 }
 
@@ -463,7 +473,7 @@ impl Asker {
     fn view(&self, now: Instant, host: MacAddr) -> AskerView {
         let standing = match self.phase {
             Phase::Free => Standing::Free,
-            Phase::Held(Hold { since, until, below, share }) => Standing::Held { below, share, since, until },
+            Phase::Held(Hold { since, until, below, share, .. }) => Standing::Held { below, share, since, until },
             Phase::Resuming { .. } => Standing::Resuming,
             Phase::Ignored { since, .. } => Standing::Ignored { since },
         };

@@ -119,6 +119,16 @@ impl Drr {
         self.ready == 0
     }
 
+    /// True if a strict class that may send holds a frame.
+    pub(super) const fn has_strict(&self) -> bool {
+        (self.ready >> self.shared) > 1
+    }
+
+    /// True if some class may not send.
+    pub(super) const fn holds_any(&self) -> bool {
+        self.held != 0
+    }
+
     /// True if queues wait for their class to be let go.
     pub(super) fn has_parked(&self) -> bool {
         self.parked.iter().any(|ring| ring.head != NONE)

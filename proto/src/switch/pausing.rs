@@ -77,7 +77,8 @@ impl Switch {
             return None;
         }
         let ask = port.flow.poll_ask(&self.flow, &self.levels(port_id(index)));
-        let release = if port.drr.has_parked() { port.flow.poll_release(self.flow.watchdog) } else { None };
+        let waits = port.drr.has_parked() || port.held.len() > 0;
+        let release = if waits { port.flow.poll_release(self.flow.watchdog) } else { None };
         earliest(ask, release).map(|due| due.max(port.pacer.ready_at()))
     }
 

@@ -97,7 +97,7 @@ impl Port {
     /// When the next frame leaves a queue or the delay line.
     pub(super) fn departure(&self) -> Option<Instant> {
         let queued = if self.drr.is_empty() { None } else { Some(self.pacer.ready_at()) };
-        let held = self.held.due().map(|due| due.max(self.pacer.ready_at()));
+        let held = self.held.due().filter(|_| !self.drr.holds_any()).map(|due| due.max(self.pacer.ready_at()));
         earliest(earliest(queued, held), self.egress.line().release())
     }
 

@@ -83,6 +83,11 @@ impl Holding {
         None
     }
 
+    /// True if a frame of the same kind was set aside before: it goes first.
+    fn has_before(&self, held: &Held) -> bool {
+        self.frames.iter().any(|before| before.dst == held.dst && before.priority == held.priority)
+    }
+
     fn set_aside(&mut self, held: Held, until: Instant) {
         self.frames.push_back(held);
         self.due = earliest(self.due, Some(until));
@@ -154,23 +159,34 @@ impl Switch {
 
     /// The next frame of a host port that may leave as far as its receiver is concerned.
     pub(super) fn depart_obedient(&mut self, now: Instant, pool: &mut Pool, port: PortId) -> Option<(FrameRef, Instant)> {
-        if let Some(held) = self.take_held(now, port) {
-            return Some(self.depart_to(now, port, held));
-        }
-        while let Some((frame, bytes)) = self.next_queued(pool, port) {
+        loop {
+            // What was set aside is older than what is queued, but a strict class goes before everything.
+            if !self.ports[port.index()].drr.has_strict()
+                && let Some(held) = self.take_held(now, port)
+            {
+                return Some(self.depart_to(now, port, held));
+            }
+            let Some((frame, bytes)) = self.next_queued(pool, port) else {
+                self.ports[port.index()].held.idle = true;
+                return None;
+            };
             let held = Held { bytes, dst: destination(pool.bytes(&frame)), priority: pool.priority(&frame), frame };
             match self.verdict(now, &held) {
-                Verdict::Open => return Some(self.depart_to(now, port, held)),
+                Verdict::Open if !self.ports[port.index()].held.has_before(&held) => return Some(self.depart_to(now, port, held)),
+                Verdict::Open => self.ports[port.index()].held.set_aside(held, now),
                 Verdict::Closed { until } => self.ports[port.index()].held.set_aside(held, until),
             }
         }
-        self.ports[port.index()].held.idle = true;
-        None
     }
 
     fn take_held(&mut self, now: Instant, port: PortId) -> Option<Held> {
         let obedience = self.stop.as_deref().and_then(Station::obedience);
-        let holding = &mut self.ports[port.index()].held;
+        let output = &mut self.ports[port.index()];
+        // Classes that PAUSE or PFC silences stay silent; which class a frame was of is not known here any more.
+        if output.drr.holds_any() {
+            return None;
+        }
+        let holding = &mut output.held;
         match obedience {
             Some(obedience) => holding.take_open(now, obedience),
             None => holding.pop(),

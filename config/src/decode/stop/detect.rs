@@ -15,9 +15,12 @@ use crate::units::{self, Probability};
 pub(super) fn detect(stop: &Section<'_>, ports: &[Port]) -> Option<Detect> {
     let section = stop.section_or_off("detect")?;
     let host = ports.iter().find(|port| port.role == Role::Host);
-    let rate = host.and_then(|port| port.rate).unwrap_or(defaults::LINK_RATE);
-    let volume = section.section_or_off("volume").map(|section| volume(section, rate));
-    let gap = section.section_or_off("gap").filter(|_| section.has("gap")).map(|section| gap(section, rate));
+    let link = Link {
+        rate: host.and_then(|port| port.rate).unwrap_or(defaults::LINK_RATE),
+        frame: host.and_then(|port| port.mtu).map_or(defaults::FRAME_PAYLOAD, u64::from) + defaults::FRAME_ON_WIRE_BESIDES,
+    };
+    let volume = section.section_or_off("volume").map(|section| volume(section, link));
+    let gap = section.section_or_off("gap").filter(|_| section.has("gap")).map(|section| gap(section, link));
     if gap.is_some() && ports.iter().any(|port| port.role == Role::Host && port.backend == Backend::Pnet) {
         section.complain("gap", "the pnet backend does not tell when frames arrived; give the port backend: packet, or write gap: off");
     }
@@ -42,6 +45,14 @@ pub(super) fn detect(stop: &Section<'_>, ports: &[Port]) -> Option<Detect> {
     Some(detect)
 }
 
+/// What defaults follow.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    rate: BitRate,
+    /// Bytes that a full frame takes on the wire.
+    frame: u64,
+}
+
 fn arise(criterion: &Criterion) -> Duration {
     span(criterion.period, criterion.stages)
 }
@@ -51,8 +62,8 @@ fn span(period: Duration, stages: u32) -> Duration {
 }
 
 /// Long enough for full frames of a slow link, and for a receiver that looks now and then.
-fn usual_period(rate: BitRate) -> Duration {
-    let frames = rate.time_for(defaults::FRAMES_PER_PERIOD * defaults::FRAME_ON_WIRE).as_nanos();
+fn usual_period(link: Link) -> Duration {
+    let frames = link.rate.time_for(defaults::FRAMES_PER_PERIOD * link.frame).as_nanos();
     Duration::from_nanos(frames.next_multiple_of(defaults::PERIOD_STEP.as_nanos())).max(defaults::MIN_DETECT_PERIOD)
 }
 
@@ -68,18 +79,20 @@ fn period(node: &Node) -> Result<Duration, String> {
     Ok(period)
 }
 
-fn timing(section: &Section<'_>, usual: Duration) -> (Duration, u32) {
+fn timing(section: &Section<'_>, (usual_period, usual_stages): (Duration, u32)) -> (Duration, u32) {
     let stages = scalar::integer(1..=defaults::MAX_DETECT_STAGES);
-    (section.read("period", usual, period), section.read("stages", defaults::DETECT_STAGES, stages))
+    (section.read("period", usual_period, period), section.read("stages", usual_stages, stages))
 }
 
 // ---- valid-data rate
 
-fn volume(section: Section<'_>, rate: BitRate) -> Volume {
-    let detect = volume_criterion(section.section("detect"), defaults::DETECT_SHARE_PPM, usual_period(rate), rate);
+fn volume(section: Section<'_>, link: Link) -> Volume {
+    let rate = link.rate;
+    let usual = (usual_period(link), defaults::DETECT_STAGES);
+    let detect = volume_criterion(section.section("detect"), defaults::DETECT_SHARE_PPM, usual, rate);
     let volume = Volume {
         detect,
-        resolve: volume_criterion(section.section("resolve"), defaults::RESOLVE_SHARE_PPM, detect.period, rate),
+        resolve: volume_criterion(section.section("resolve"), defaults::RESOLVE_SHARE_PPM, (detect.period, defaults::RESOLVE_STAGES), rate),
         counting: section.read("count", Counting::Wire, scalar::word),
     };
     let (detect, resolve) = (detect.bytes_on(rate), volume.resolve.bytes_on(rate));
@@ -101,14 +114,14 @@ fn volume(section: Section<'_>, rate: BitRate) -> Volume {
     volume
 }
 
-fn volume_criterion(section: Section<'_>, usual_share: u32, usual_period: Duration, rate: BitRate) -> VolumeCriterion {
+fn volume_criterion(section: Section<'_>, usual_share: u32, usual: (Duration, u32), rate: BitRate) -> VolumeCriterion {
     let share = Probability::from_parts_per_million(usual_share).unwrap_or(Probability::ALWAYS);
     if section.has("share") && section.has("bytes") {
         section.complain("bytes", "share is given, too; leave one of them out");
     }
     let share = section.read("share", share, share_of_rate);
     let bytes = section.read("bytes", None, |node| scalar::bytes(1..=defaults::MAX_VOQ_LIMIT)(node).map(Some));
-    let (period, stages) = timing(&section, usual_period);
+    let (period, stages) = timing(&section, usual);
     let carried = rate.bytes_in(period);
     if let Some(bytes) = bytes.filter(|&bytes| bytes > carried) {
         let (bytes, carried, rate) = (units::bytes_text(bytes), units::bytes_text(carried), units::rate_text(rate));
@@ -132,9 +145,9 @@ fn share_of_rate(node: &Node) -> Result<Probability, String> {
 
 // ---- packet interval
 
-fn gap(section: Section<'_>, rate: BitRate) -> Gap {
-    let detect = gap_criterion(section.section("detect"), defaults::DETECT_GAP, usual_period(rate));
-    let resolve = gap_criterion(section.section("resolve"), defaults::RESOLVE_GAP, detect.period);
+fn gap(section: Section<'_>, link: Link) -> Gap {
+    let detect = gap_criterion(section.section("detect"), defaults::DETECT_GAP, (usual_period(link), defaults::DETECT_STAGES));
+    let resolve = gap_criterion(section.section("resolve"), defaults::RESOLVE_GAP, (detect.period, defaults::RESOLVE_STAGES));
     let resolution = scalar::duration(Duration::ZERO, defaults::MAX_DETECT_PERIOD);
     let resolution = section.read("resolution", defaults::GAP_RESOLUTION, resolution);
     check_order(&section, ("detect.bytes", detect.threshold), ("resolve.bytes", resolve.threshold));
@@ -144,9 +157,9 @@ fn gap(section: Section<'_>, rate: BitRate) -> Gap {
     Gap { detector: Detector { detect, resolve }, resolution }
 }
 
-fn gap_criterion(section: Section<'_>, usual_bytes: u64, usual_period: Duration) -> Criterion {
+fn gap_criterion(section: Section<'_>, usual_bytes: u64, usual: (Duration, u32)) -> Criterion {
     let threshold = section.read("bytes", usual_bytes, scalar::bytes(0..=defaults::MAX_GAP));
-    let (period, stages) = timing(&section, usual_period);
+    let (period, stages) = timing(&section, usual);
     section.finish();
     Criterion { threshold, period, stages }
 }

@@ -229,6 +229,16 @@ fn stopping_for_ever_ends_after_the_longest_time_in_one_alarm_and_stays_so() {
 }
 
 #[test]
+fn slowing_down_may_last_as_long_as_the_budget_allows() {
+    let mut desk = Desk::new();
+    // Three quarters withheld, where nine tenths are allowed.
+    (0..2_000).for_each(|step| desk.stop(step * 1_000, X, (15, 200, 4)));
+    // Fifteen sixteenths: 20 ms of credit last for 20 / (0.9375 - 0.9) = 533 ms.
+    let obeyed = (2_000..4_000).take_while(|step| desk.try_stop(step * 1_000, X, (15, 200, 1)).is_ok()).count();
+    assert!((500..560).contains(&obeyed), "{obeyed}");
+}
+
+#[test]
 fn a_host_that_was_quiet_is_forgiven_and_cancel_packets_are_no_sign_of_a_storm() {
     let mut desk = Desk::new();
     for step in 0..300 {

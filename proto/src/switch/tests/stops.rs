@@ -4,7 +4,8 @@ use super::*;
 use crate::stop::config::{Combine, Criterion, Detector, RateRule, Request, SecondSign, WatchConfig};
 use crate::stop::fixtures;
 use crate::stop::{StopConfig, Verdict};
-use crate::wire::StopMessage;
+use crate::switch::FlowControl;
+use crate::wire::{MacControl, StopMessage};
 
 const LINK: PortId = A;
 const X: MacAddr = station(1);
@@ -130,6 +131,57 @@ fn frames_of_a_sufficient_priority_pass_those_that_wait() {
     [0, 8, 9, 15].into_iter().for_each(|priority| bench.emit(X, priority));
     assert_eq!(bench.leave(150), [(0, X), (10, X)]);
     assert_eq!(bench.leave(100).len(), 2);
+}
+
+#[test]
+fn frames_of_a_strict_class_pass_those_that_waited() {
+    let mut bench = host();
+    bench.switch.reconfigure(&SwitchConfig { frames: 1024, strict: 1, ..SwitchConfig::default() });
+    bench.stop(X, 15, 10, 0);
+    (0..3).for_each(|_| bench.emit(X, 0));
+    assert_eq!(bench.leave(100), []);
+    let vlan = Some(VlanTag { priority: 7, drop_eligible: false, id: 0 });
+    let urgent = bench.build(&Ethernet { vlan, ..header(station(0), Y) }, 101);
+    bench.ingest(LOCAL, urgent);
+    assert_eq!(bench.leave(40), [(0, Y), (10, X), (20, X), (30, X)]);
+}
+
+#[test]
+fn frames_of_one_kind_keep_their_order() {
+    let mut bench = host();
+    bench.switch.reconfigure(&SwitchConfig { frames: 1024, strict: 1, ..SwitchConfig::default() });
+    let vlan = Some(VlanTag { priority: 7, drop_eligible: false, id: 0 });
+    let mut emit = |bench: &mut Bench, length| {
+        let frame = bench.build(&Ethernet { vlan, ..header(station(0), X) }, length);
+        bench.ingest(LOCAL, frame);
+    };
+    bench.stop(X, 15, 10, 0);
+    emit(&mut bench, 101);
+    bench.leave(100);
+    emit(&mut bench, 226);
+    let lengths = (0..2).flat_map(|_| {
+        let lengths = bench.receive_some(LINK, 1);
+        bench.wait(Duration::from_micros(50));
+        lengths
+    });
+    assert_eq!(lengths.collect::<Vec<_>>(), [101, 226]);
+}
+
+#[test]
+fn a_paused_link_lets_out_nothing_that_waited_and_names_the_end_of_the_pause() {
+    let link = PortConfig { rate: mbit(100), flow_control: FlowControl::Pause, ..PortConfig::new(PortRole::Host) };
+    let mut bench = Bench::new(&SwitchConfig { frames: 1024, ..SwitchConfig::default() }, &[PortConfig::new(PortRole::Local), link]);
+    bench.switch.set_stop(Some(stop_config()));
+    bench.now = Instant::from_nanos(1_000_000_000);
+    bench.stop(X, 15, 10, 0);
+    bench.emit(X, 0);
+    bench.leave(1);
+    // 100 quanta of 512 bits take 512 us.
+    bench.mac_control(LINK, &MacControl::Pause { time: 100 });
+    assert_eq!(bench.leave(500), []);
+    let due = bench.switch.poll_timeout(|_| true).unwrap();
+    assert!(due > bench.now && due <= bench.now + Duration::from_micros(20), "{due:?} at {:?}", bench.now);
+    assert_eq!(bench.leave(30).len(), 1);
 }
 
 #[test]
