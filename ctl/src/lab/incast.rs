@@ -22,9 +22,9 @@ use report::{Outcome, Report};
 const TOPOLOGY: &str = include_str!("../../../deploy/labs/hotspot.yaml");
 /// Rate of its links, so low that they and not the processors are what is short.
 const RATE_MBIT: u32 = 20;
-/// What the hosts get where stop control is on. Two and a half milliseconds are four full frames at 20 Mbit/s.
-const STOP: &str = "stop: { tick: 200us, ask: { priority: 14, timer: 200, rate: RATE }, obey: { longest: 60s }, detect: { volume: { \
-                    detect: { share: 80%, period: 2500us, stages: 2 }, resolve: { share: 40%, period: 2500us, stages: 1 } } } }";
+/// What the hosts get where stop control is on: a timer of 40 ms, which suits so slow a link, and the usual detector. The sender
+/// with a victim is slowed down to half of the others' rate.
+const STOP: &str = "stop: { tick: 200us, ask: { rate: RATE }, destinations: { s1: { ask: { rate: HALF } } } }";
 
 /// Runs it.
 pub(crate) fn run(args: &args::Incast) -> anyhow::Result<u8> {
@@ -56,8 +56,8 @@ fn topology(setting: Setting) -> String {
     match setting {
         Setting::Nothing => TOPOLOGY.to_owned(),
         Setting::Pause => TOPOLOGY.replace("rate: 20Mbit }", "rate: 20Mbit, flow_control: pause }"),
-        Setting::Stop => host(STOP.replace("RATE", "0")),
-        Setting::Rate => host(STOP.replace("RATE", "2")),
+        Setting::Stop => host(STOP.replace("RATE", "0").replace("HALF", "0")),
+        Setting::Rate => host(STOP.replace("RATE", "2").replace("HALF", "1")),
     }
 }
 

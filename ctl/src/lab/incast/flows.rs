@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::process::Signal;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use weft_config::control::{Counters, PortInfo, Request, StopInfo};
 use weft_config::lab::{NodeKind, files};
 use weft_proto::switch::FRAME_OVERHEAD;
@@ -26,6 +26,8 @@ use crate::lab::state::{DaemonState, State};
 const SENDERS: [&str; 8] = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"];
 const SWITCH: &str = "sw";
 const HOT: &str = "hot";
+/// The hot one, and those of the victims.
+const RECEIVERS: [&str; 3] = [HOT, "r1", "r2"];
 /// What is measured without the hot flows.
 const CALM: Duration = Duration::from_secs(1);
 /// Until the hot flows count.
@@ -34,12 +36,6 @@ const READY_LIMIT: Duration = Duration::from_secs(5);
 /// How long a flow may take to end beyond its time.
 const END_LIMIT: Duration = Duration::from_secs(15);
 const END_GRACE: Duration = Duration::from_secs(2);
-
-/// What `weftctl bench write --json` says; more that it says is ignored.
-#[derive(Debug, serde::Deserialize)]
-struct Written {
-    goodput_bps: f64,
-}
 
 /// What `weftctl bench latency --json` says.
 #[derive(Debug, serde::Deserialize)]
@@ -64,6 +60,8 @@ struct Running {
 #[derive(Debug)]
 struct Counts {
     at: Instant,
+    /// Payload bytes that came to the hot receiver and to those of the victims, each once.
+    received: [u64; 3],
     lost: u64,
     link_bytes: u64,
     control_frames: u64,
@@ -87,9 +85,13 @@ pub(super) struct Course<'a> {
 
 impl Course<'_> {
     pub(super) fn run(&self) -> anyhow::Result<Outcome> {
-        let _servers = [HOT, "r1", "r2"].map(|node| self.serve(node)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-        let (alone, unloaded) = self.end(self.beside(CALM)?, CALM)?;
+        let _servers = RECEIVERS.map(|node| self.serve(node)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+        let calm = self.beside(WARM_UP + CALM)?;
+        self.pause(&calm.pings, WARM_UP)?;
+        let before = self.counts()?;
+        self.pause(&calm.pings, CALM)?;
         let start = self.counts()?;
+        let unloaded = self.end(calm, CALM)?;
         let time = self.span + WARM_UP;
         let hot = SENDERS.iter().map(|sender| self.write(sender, HOT, time)).collect::<anyhow::Result<Vec<_>>>()?;
         let beside = self.beside(time)?;
@@ -97,19 +99,19 @@ impl Course<'_> {
         let warm = self.counts()?;
         self.pause(&beside.pings, self.span.saturating_sub(WARM_UP))?;
         let end = self.counts()?;
-        let (busy, loaded) = self.end(beside, time)?;
-        let mut goodput = 0.0;
+        let loaded = self.end(beside, time)?;
         for flow in hot {
-            goodput += self.result::<Written>(flow, time)?.goodput_bps;
+            self.result::<IgnoredAny>(flow, time)?;
         }
+        let (alone, busy) = (start.goodput_since(&before), end.goodput_since(&warm));
         let seconds = end.at.duration_since(warm.at).as_secs_f64();
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Outcome {
             frames_lost: end.lost - start.lost,
             frames_lost_later: end.lost - warm.lost,
-            hot_bps: goodput,
+            hot_bps: busy[0],
             link_percent: (end.link_bytes - warm.link_bytes) as f64 * 800.0 / seconds / (f64::from(RATE_MBIT) * 1e6),
-            victims: [0, 1].map(|victim| Victim::new(alone[victim], busy[victim])),
+            victims: [1, 2].map(|victim| Victim::new(alone[victim], busy[victim])),
             control_frames: end.control_frames - warm.control_frames,
             p99_us: loaded,
             p99_unloaded_us: unloaded,
@@ -124,15 +126,17 @@ impl Course<'_> {
         Ok(Beside { victims, pings: self.start("s2", &arguments)? })
     }
 
-    /// Goodput of the victims, and the 99th percentile of the ping-pong in microseconds, there and back.
-    fn end(&self, beside: Beside, time: Duration) -> anyhow::Result<([f64; 2], f64)> {
-        let Beside { victims: [one, two], pings } = beside;
-        let victims = [self.result::<Written>(one, time)?.goodput_bps, self.result::<Written>(two, time)?.goodput_bps];
+    /// The 99th percentile of the ping-pong in microseconds, there and back.
+    fn end(&self, beside: Beside, time: Duration) -> anyhow::Result<f64> {
+        let Beside { victims, pings } = beside;
+        for victim in victims {
+            self.result::<IgnoredAny>(victim, time)?;
+        }
         if let Some(process) = i32::try_from(pings.child.id()).ok().and_then(Process::of) {
             process.signal(Signal::INT)?;
         }
         let latency: Latency = self.result(pings, Duration::ZERO)?;
-        Ok((victims, latency.half_round_trip.p99_us * 2.0))
+        Ok(latency.half_round_trip.p99_us * 2.0)
     }
 
     fn write(&self, from: &str, to: &str, time: Duration) -> anyhow::Result<Running> {
@@ -207,9 +211,22 @@ impl Course<'_> {
                 }
             }
         }
+        let mut received = [0; 3];
+        for (bytes, node) in received.iter_mut().zip(RECEIVERS) {
+            *bytes = ask(node)?.request::<Counters>(Request::Counters)?.transport.received_bytes;
+        }
         let link_bytes = hot.counters.tx_bytes + hot.counters.tx_frames * FRAME_OVERHEAD;
         let lost = counters.switch_drops.get("queue_full").copied().unwrap_or(0);
-        Ok(Counts { at: Instant::now(), lost, link_bytes, control_frames, cpu_nanos })
+        Ok(Counts { at: Instant::now(), received, lost, link_bytes, control_frames, cpu_nanos })
+    }
+}
+
+impl Counts {
+    /// Bits per second that came to each receiver since an earlier moment.
+    #[allow(clippy::cast_precision_loss)]
+    fn goodput_since(&self, earlier: &Self) -> [f64; 3] {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64();
+        [0, 1, 2].map(|receiver| (self.received[receiver] - earlier.received[receiver]) as f64 * 8.0 / seconds)
     }
 }
 

@@ -151,7 +151,7 @@ fn frames_of_one_kind_keep_their_order() {
     let mut bench = host();
     bench.switch.reconfigure(&SwitchConfig { frames: 1024, strict: 1, ..SwitchConfig::default() });
     let vlan = Some(VlanTag { priority: 7, drop_eligible: false, id: 0 });
-    let mut emit = |bench: &mut Bench, length| {
+    let emit = |bench: &mut Bench, length| {
         let frame = bench.build(&Ethernet { vlan, ..header(station(0), X) }, length);
         bench.ingest(LOCAL, frame);
     };

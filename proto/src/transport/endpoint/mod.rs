@@ -12,6 +12,7 @@ mod shared;
 mod states;
 mod stops;
 mod transmit;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::transport::bucket::Bucket;
 use crate::transport::connection::Connections;
 use crate::transport::counters::{ConnectionCounters, QpCounters};
 use crate::transport::endpoint::parking::Parking;
+use crate::transport::endpoint::turns::Turns;
 use crate::transport::peers::Peers;
 use crate::transport::qp::{Completions, QueuePair};
 use crate::transport::region::Regions;
@@ -118,7 +120,7 @@ pub struct Endpoint {
     free: VecDeque<usize>,
     live: usize,
     /// Slots that may have something to send, served in turn.
-    ready: VecDeque<usize>,
+    ready: Turns,
     /// Frames that the queue pair in front has sent in its turn.
     turn: u32,
     /// Those that stop control holds back.
@@ -157,7 +159,7 @@ impl Endpoint {
             slots: Vec::new(),
             free: VecDeque::new(),
             live: 0,
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             turn: 0,
             parking,
             listeners: BTreeMap::new(),
@@ -300,8 +302,10 @@ impl Endpoint {
     fn touch(&mut self, slot: usize) {
         self.rearm(slot);
         let entry = &mut self.slots[slot];
-        if entry.qp.as_ref().is_some_and(|qp| qp.is_connected()) && !core::mem::replace(&mut entry.ready, true) {
-            self.ready.push_back(slot);
+        if let Some(qp) = entry.qp.as_ref().filter(|qp| qp.is_connected())
+            && !core::mem::replace(&mut entry.ready, true)
+        {
+            self.ready.push(slot, qp.priority);
         }
     }
 

@@ -66,7 +66,7 @@ impl Endpoint {
         memory: &impl Memory,
         mut stops: Option<&mut Obedience>,
     ) -> Option<Transmit> {
-        while let Some(slot) = self.ready.pop_front() {
+        while let Some(slot) = self.ready.pop() {
             self.slots[slot].ready = false;
             let permit = stops.as_deref().map_or(Permit::Everything, |stops| self.permit(now, slot, stops));
             let sent = self.poll_queue_pair(now, slot, out, memory, permit);
@@ -90,9 +90,10 @@ impl Endpoint {
     /// A queue pair sent a frame: it goes on until its turn is over. Its deadline can wait for the end of the turn.
     fn keep_turn(&mut self, slot: usize) {
         self.turn += 1;
-        if self.turn < TURN && !self.slots[slot].ready {
-            self.slots[slot].ready = true;
-            return self.ready.push_front(slot);
+        let entry = &mut self.slots[slot];
+        if let Some(qp) = entry.qp.as_ref().filter(|_| self.turn < TURN && !entry.ready) {
+            entry.ready = true;
+            return self.ready.push_front(slot, qp.priority);
         }
         self.turn = 0;
         self.touch(slot);
