@@ -19,45 +19,66 @@ use super::{args, daemon};
 use crate::exit::{Exit, failure};
 use report::{Outcome, Report};
 
-const TOPOLOGY: &str = include_str!("../../../deploy/labs/hotspot.yaml");
 /// Rate of its links, so low that they and not the processors are what is short.
 const RATE_MBIT: u32 = 20;
 /// What the hosts get where stop control is on: a timer of 40 ms, which suits so slow a link, and the usual detector. The sender
 /// with a victim is slowed down to half of the others' rate.
 const STOP: &str = "stop: { tick: 200us, ask: { rate: RATE }, destinations: { s1: { ask: { rate: HALF } } } }";
 
+/// One switch, or two.
+const SCENES: [Stage; 2] = [
+    Stage { switches: 1, topology: include_str!("../../../deploy/labs/hotspot.yaml") },
+    Stage { switches: 2, topology: include_str!("../../../deploy/labs/hotspot-two.yaml") },
+];
+
+/// A network for it.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    switches: u8,
+    topology: &'static str,
+}
+
 /// Runs it.
 pub(crate) fn run(args: &args::Incast) -> anyhow::Result<u8> {
     let interrupt = Interrupt::register()?;
     let weftd = daemon::find(args.weftd.weftd.as_deref())?;
-    let mut settings = Vec::new();
-    for setting in Setting::ALL {
-        if !args.json {
-            eprintln!("{}: simulated, then in a lab of 12 hosts and a switch", report::name(setting));
+    let mut lines = Vec::new();
+    for stage in SCENES {
+        for setting in Setting::ALL {
+            if !args.json {
+                let plural = if stage.switches == 1 { "" } else { "es" };
+                eprintln!("{}: simulated, then in a lab of 12 hosts and {} switch{plural}", report::name(setting), stage.switches);
+            }
+            let scene = Scene::new(setting, stage.switches > 1, BitRate::megabits(RATE_MBIT));
+            let simulated = Outcome::simulated(&weft_sim::incast::run(&scene));
+            interrupt.check()?;
+            let lab =
+                in_lab(args, &interrupt, &weftd, &stage.under(setting)).with_context(|| format!("setting {}", report::name(setting)))?;
+            lines.push(report::Line { setting: report::name(setting), switches: stage.switches, simulated, lab });
         }
-        let simulated = Outcome::simulated(&weft_sim::incast::run(&Scene::new(setting, false, BitRate::megabits(RATE_MBIT))));
-        interrupt.check()?;
-        let text = topology(setting);
-        let lab = Lab::from_yaml(&text, "deploy/labs/hotspot.yaml").map_err(|error| failure(Exit::Usage, error.to_string()))?;
-        let lab = lab.renamed(&format!("incast-{}", std::process::id())).context("no name for the lab")?;
-        let plan = Plan { lab: &lab, text: &text, topology: Path::new("(built in)"), weftd: weftd.clone(), tied: true };
-        let tied = start::start_tied(&plan)?;
-        let course = flows::Course { state: tied.state(), interrupt: &interrupt, span: Duration::from_secs(args.seconds) };
-        let measured = course.run().with_context(|| format!("setting {}", report::name(setting)))?;
-        settings.push(report::Line { setting: report::name(setting), simulated, lab: measured });
     }
-    Report { rate_mbit: RATE_MBIT, settings }.print(args.json)?;
+    Report { rate_mbit: RATE_MBIT, lines }.print(args.json)?;
     Ok(0)
 }
 
-/// The topology under a setting.
-fn topology(setting: Setting) -> String {
-    let host = |stop: String| TOPOLOGY.replace("{ kind: host }", &format!("{{ kind: host, {stop} }}"));
-    match setting {
-        Setting::Nothing => TOPOLOGY.to_owned(),
-        Setting::Pause => TOPOLOGY.replace("rate: 20Mbit }", "rate: 20Mbit, flow_control: pause }"),
-        Setting::Stop => host(STOP.replace("RATE", "0").replace("HALF", "0")),
-        Setting::Rate => host(STOP.replace("RATE", "2").replace("HALF", "1")),
+fn in_lab(args: &args::Incast, interrupt: &Interrupt, weftd: &Path, text: &str) -> anyhow::Result<Outcome> {
+    let lab = Lab::from_yaml(text, "deploy/labs/hotspot.yaml").map_err(|error| failure(Exit::Usage, error.to_string()))?;
+    let lab = lab.renamed(&format!("incast-{}", std::process::id())).context("no name for the lab")?;
+    let plan = Plan { lab: &lab, text, topology: Path::new("(built in)"), weftd: weftd.to_owned(), tied: true };
+    let tied = start::start_tied(&plan)?;
+    flows::Course { state: tied.state(), interrupt, span: Duration::from_secs(args.seconds) }.run()
+}
+
+impl Stage {
+    /// The topology under a setting.
+    fn under(self, setting: Setting) -> String {
+        let host = |stop: String| self.topology.replace("{ kind: host }", &format!("{{ kind: host, {stop} }}"));
+        match setting {
+            Setting::Nothing => self.topology.to_owned(),
+            Setting::Pause => self.topology.replace("0Mbit }", "0Mbit, flow_control: pause }"),
+            Setting::Stop => host(STOP.replace("RATE", "0").replace("HALF", "0")),
+            Setting::Rate => host(STOP.replace("RATE", "2").replace("HALF", "1")),
+        }
     }
 }
 
@@ -66,12 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_topology_is_valid_under_every_setting_and_differs() {
-        let texts = Setting::ALL.map(topology);
-        for text in &texts {
-            let lab = Lab::from_yaml(text, "hotspot.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"));
-            assert_eq!(lab.nodes.len(), 13);
+    fn the_topologies_are_valid_under_every_setting_and_differ() {
+        for stage in SCENES {
+            let texts = Setting::ALL.map(|setting| stage.under(setting));
+            for text in &texts {
+                let lab = Lab::from_yaml(text, "hotspot.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+                assert_eq!(lab.nodes.len(), 12 + usize::from(stage.switches));
+            }
+            assert!((1..4).all(|index| !texts[..index].contains(&texts[index])));
+            assert_eq!(texts[1].matches("flow_control: pause").count(), 11 + usize::from(stage.switches));
         }
-        assert!((1..4).all(|index| !texts[..index].contains(&texts[index])));
     }
 }

@@ -24,7 +24,6 @@ use crate::lab::process::Process;
 use crate::lab::state::{DaemonState, State};
 
 const SENDERS: [&str; 8] = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"];
-const SWITCH: &str = "sw";
 const HOT: &str = "hot";
 /// The hot one, and those of the victims.
 const RECEIVERS: [&str; 3] = [HOT, "r1", "r2"];
@@ -191,32 +190,29 @@ impl Course<'_> {
 
     fn counts(&self) -> anyhow::Result<Counts> {
         let ask = |node: &str| Admin::connect(&self.state.file(node, files::CONTROL_SOCKET)).with_context(|| format!("node {node}"));
-        let mut switch = ask(SWITCH)?;
-        let counters: Counters = switch.request(Request::Counters)?;
-        let ports: Vec<PortInfo> = switch.list(|offset| Request::Ports { offset })?;
-        let hot =
-            ports.iter().find(|port| port.name == HOT || port.interface == HOT).context("the switch has no port to the hot receiver")?;
-        let mut control_frames = counters.flow.sent;
-        let mut cpu_nanos = 0;
+        let (mut lost, mut control_frames, mut cpu_nanos, mut hot) = (0, 0, 0, None);
         for node in &self.state.nodes {
             if let DaemonState::Running(process) = &node.daemon {
                 cpu_nanos += u32::try_from(process.pid).ok().and_then(cpu_nanoseconds).unwrap_or(0);
             }
-            if node.kind == NodeKind::Host {
-                let mut admin = ask(&node.name)?;
-                control_frames += admin.request::<Counters>(Request::Counters)?.flow.sent;
-                // Without stop control there is nothing to show.
-                if let Ok(StopInfo { counters, .. }) = admin.request(Request::StopShow { offset: 0 }) {
-                    control_frames += counters.stops_sent + counters.refreshes_sent + counters.cancels_sent;
-                }
+            let mut admin = ask(&node.name)?;
+            let counters: Counters = admin.request(Request::Counters)?;
+            control_frames += counters.flow.sent;
+            if node.kind == NodeKind::Switch {
+                lost += counters.switch_drops.get("queue_full").copied().unwrap_or(0);
+                let ports: Vec<PortInfo> = admin.list(|offset| Request::Ports { offset })?;
+                hot = hot.or_else(|| ports.into_iter().find(|port| port.name == HOT || port.interface == HOT));
+            } else if let Ok(StopInfo { counters, .. }) = admin.request(Request::StopShow { offset: 0 }) {
+                // A host without stop control has nothing to show.
+                control_frames += counters.stops_sent + counters.refreshes_sent + counters.cancels_sent;
             }
         }
+        let hot = hot.context("no switch has a port to the hot receiver")?;
         let mut received = [0; 3];
         for (bytes, node) in received.iter_mut().zip(RECEIVERS) {
             *bytes = ask(node)?.request::<Counters>(Request::Counters)?.transport.received_bytes;
         }
         let link_bytes = hot.counters.tx_bytes + hot.counters.tx_frames * FRAME_OVERHEAD;
-        let lost = counters.switch_drops.get("queue_full").copied().unwrap_or(0);
         Ok(Counts { at: Instant::now(), received, lost, link_bytes, control_frames, cpu_nanos })
     }
 }

@@ -51,10 +51,11 @@ impl Outcome {
         }
     }
 
-    fn row(&self, setting: &str, kind: &str) -> Vec<String> {
+    fn row(&self, line: &Line, kind: &str) -> Vec<String> {
         let victim = |victim: Victim| format!("{:.1} ({:.0} %)", victim.beside_bps / 1e6, victim.percent);
         vec![
-            setting.to_owned(),
+            line.setting.to_owned(),
+            line.switches.to_string(),
             kind.to_owned(),
             format!("{} / {}", self.frames_lost, self.frames_lost_later),
             format!("{:.1}", self.hot_bps / 1e6),
@@ -72,6 +73,7 @@ impl Outcome {
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub(super) setting: &'static str,
+    pub(super) switches: u8,
     pub(super) simulated: Outcome,
     pub(super) lab: Outcome,
 }
@@ -80,7 +82,7 @@ pub(super) struct Line {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) rate_mbit: u32,
-    pub(super) settings: Vec<Line>,
+    pub(super) lines: Vec<Line>,
 }
 
 impl Report {
@@ -89,16 +91,17 @@ impl Report {
             println!("{}", serde_json::to_string(self)?);
             return Ok(());
         }
-        let columns = ["setting", "in", "lost / later", "hot", "victim 1", "victim 2", "hot link", "control", "p99 ms", "cpu"];
+        let columns = ["setting", "switches", "in", "lost / later", "hot", "victim 1", "victim 2", "hot link", "control", "p99 ms", "cpu"];
         let mut table = tables::table(&columns);
-        for line in &self.settings {
-            table.add_row(line.simulated.row(line.setting, "simulation"));
-            table.add_row(line.lab.row(line.setting, "lab"));
+        for line in &self.lines {
+            table.add_row(line.simulated.row(line, "simulation"));
+            table.add_row(line.lab.row(line, "lab"));
         }
         println!("{table}");
         println!(
-            "Eight senders to one receiver, all links {} Mbit/s, 64 KiB per queue of the switch; goodput in Mbit/s, with what is left of it\n\
-             beside the hot flows. Victim 1 shares its link with one of them, so 7/8 of it are fair; victim 2 shares the switch alone.\n\
+            "Eight senders to one receiver, links of {} Mbit/s (ten times as much between switches), 64 KiB per queue of the switch (128 KiB with\n\
+             two); goodput in Mbit/s, with what is left of it beside the hot flows. Victim 1 shares its sender with one of them; victim 2\n\
+             shares the switch, or the link between the switches, and nothing else.\n\
              In all settings a sender may have 128 packets in flight and has no congestion control, which would hide the problem.\n\
              lost: frames the switch had no room for, in all and after the warm-up. p99: a message of 1 KiB of priority 15 there and back.",
             self.rate_mbit
