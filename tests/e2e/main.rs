@@ -18,6 +18,7 @@ mod config;
 mod demo;
 mod failure;
 mod helper;
+mod incast;
 mod inspect;
 mod link;
 mod metrics;
