@@ -253,6 +253,8 @@ pub const MAX_STOP_RATE: u8 = 15;
 pub const MAX_RESUME_JITTER: Duration = Duration::from_millis(100);
 /// Longest time for which one host may hold back another: 100 timers in a row; congestion that lasts longer is no burst.
 pub const STOP_LONGEST: Duration = Duration::from_millis(200);
+/// A stop lasts until the switch in front of the receiver has sent what it holds: so much at the most, at the rate of the link.
+pub const STOP_LONGEST_BYTES: u64 = 4 << 20;
 /// Allowed: from one default timer to what looks like an outage.
 pub const STOP_LONGEST_RANGE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 /// Share of the time for which one host may hold back another in the long run, in thousandths: with 3% left, a sender is slow, not silent.

@@ -133,6 +133,12 @@ fn periods_and_the_delay_that_counts_follow_the_rate_of_the_link() {
 }
 
 #[test]
+fn the_longest_stop_lets_a_switch_of_a_slow_link_send_what_it_holds() {
+    let longest = |port: &str| stop(port, "{}").obey.unwrap().longest.as_micros() / 1000;
+    assert_eq!([longest(""), longest(", rate: 1Gbit"), longest(", rate: 20Mbit"), longest(", rate: 100kbit")], [200, 200, 1678, 60_000]);
+}
+
+#[test]
 fn shares_become_bytes_of_a_period_and_never_none() {
     let volume = stop(", rate: 1Gbit", "{}").detect.unwrap().volume.unwrap();
     let rate = weft_proto::BitRate::megabits(1000);

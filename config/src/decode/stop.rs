@@ -4,12 +4,12 @@ mod detect;
 
 use std::collections::BTreeMap;
 
-use weft_proto::Duration;
 use weft_proto::stop::config::{
     Accept, AskConfig, DestinationPresets, ObeyConfig, Presets, PriorityRule, RateRule, Request, Targets, TimerRule,
 };
 use weft_proto::wire::stop::STOP_ETHERTYPES;
 use weft_proto::wire::{EtherType, MacAddr};
+use weft_proto::{BitRate, Duration};
 
 use crate::defaults;
 use crate::document::{Node, Value};
@@ -32,7 +32,7 @@ pub(super) fn stop(root: &Section<'_>, ports: &[Port], transport: &Transport, ho
     }
     let tick = section.read("tick", defaults::STOP_TICK, scalar::duration(defaults::MIN_STOP_TICK, defaults::MAX_STOP_TICK));
     let detect = detect::detect(&section, ports);
-    let (obey, mut ask) = (obey(&section, hosts, tick), ask(section.section("ask"), hosts));
+    let (obey, mut ask) = (obey(&section, ports, hosts, tick), ask(section.section("ask"), hosts));
     let destinations = destinations(&section, hosts, ask.request, obey.is_some());
     ask.requests = destinations.iter().filter_map(|(&host, destination)| Some((host, destination.ask?))).collect();
     let presets = destinations.iter().map(|(&host, destination)| (host, destination.presets));
@@ -50,6 +50,11 @@ pub(super) fn stop(root: &Section<'_>, ports: &[Port], transport: &Transport, ho
     };
     section.finish();
     Some(stop)
+}
+
+/// The rate of the host port, or what is taken for it.
+fn link_rate(ports: &[Port]) -> BitRate {
+    ports.iter().find(|port| port.role == Role::Host).and_then(|port| port.rate).unwrap_or(defaults::LINK_RATE)
 }
 
 fn ethertype(section: &Section<'_>, transport: &Transport) -> EtherType {
@@ -89,10 +94,12 @@ fn priority(node: &Node) -> Result<u8, String> {
 
 // ---- obeying
 
-fn obey(stop: &Section<'_>, hosts: &Hosts, tick: Duration) -> Option<ObeyConfig> {
+fn obey(stop: &Section<'_>, ports: &[Port], hosts: &Hosts, tick: Duration) -> Option<ObeyConfig> {
     let section = stop.section_or_off("obey")?;
     let accept = section.read("accept", None, scalar::or_keyword("anyone", |node| list_of_hosts(node, hosts)));
     let (least, most) = defaults::STOP_LONGEST_RANGE;
+    let drained = link_rate(ports).time_for(defaults::STOP_LONGEST_BYTES).as_nanos();
+    let longest = Duration::from_nanos(drained.next_multiple_of(1_000_000)).max(defaults::STOP_LONGEST).min(most);
     let obey = ObeyConfig {
         accept: accept.map_or(Accept::Anyone, Accept::Listed),
         timer_rule: section.read("timer_rule", TimerRule::Packet, scalar::word),
@@ -103,7 +110,7 @@ fn obey(stop: &Section<'_>, hosts: &Hosts, tick: Duration) -> Option<ObeyConfig>
         },
         destinations: Vec::new(),
         resume_jitter: section.read("resume_jitter", Duration::ZERO, scalar::duration(Duration::ZERO, defaults::MAX_RESUME_JITTER)),
-        longest: section.read("longest", defaults::STOP_LONGEST, scalar::duration(least, most)),
+        longest: section.read("longest", longest, scalar::duration(least, most)),
         budget_permille: section.read("budget", defaults::STOP_BUDGET_PERMILLE, permille),
         forgive_after: section.read(
             "forgive_after",

@@ -4,6 +4,7 @@ use weft_proto::stop::config::{Combine, Counting, Criterion, Detector, Gap, Seco
 use weft_proto::{BitRate, Duration};
 
 use crate::decode::check_order;
+use crate::decode::stop::link_rate;
 use crate::defaults;
 use crate::document::Node;
 use crate::model::{Backend, Detect, Port, Role, Threshold, Volume, VolumeCriterion};
@@ -16,7 +17,7 @@ pub(super) fn detect(stop: &Section<'_>, ports: &[Port]) -> Option<Detect> {
     let section = stop.section_or_off("detect")?;
     let host = ports.iter().find(|port| port.role == Role::Host);
     let link = Link {
-        rate: host.and_then(|port| port.rate).unwrap_or(defaults::LINK_RATE),
+        rate: link_rate(ports),
         frame: host.and_then(|port| port.mtu).map_or(defaults::FRAME_PAYLOAD, u64::from) + defaults::FRAME_ON_WIRE_BESIDES,
     };
     let volume = section.section_or_off("volume").map(|section| volume(section, link));

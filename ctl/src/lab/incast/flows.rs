@@ -92,8 +92,9 @@ impl Course<'_> {
         let start = self.counts()?;
         let unloaded = self.end(calm, CALM)?;
         let time = self.span + WARM_UP;
-        let hot = SENDERS.iter().map(|sender| self.write(sender, HOT, time)).collect::<anyhow::Result<Vec<_>>>()?;
+        // The others first: under PAUSE the hot flows leave no room even for their connection messages.
         let beside = self.beside(time)?;
+        let hot = SENDERS.iter().map(|sender| self.write(sender, HOT, time)).collect::<anyhow::Result<Vec<_>>>()?;
         self.pause(&beside.pings, WARM_UP)?;
         let warm = self.counts()?;
         self.pause(&beside.pings, self.span.saturating_sub(WARM_UP))?;

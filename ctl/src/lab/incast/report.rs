@@ -63,7 +63,11 @@ impl Outcome {
             victim(self.victims[1]),
             format!("{:.0} %", self.link_percent),
             self.control_frames.to_string(),
-            format!("{:.1} ({:.1}x)", self.p99_us / 1e3, self.p99_us / self.p99_unloaded_us),
+            if self.p99_us > 0.0 {
+                format!("{:.1} ({:.1}x)", self.p99_us / 1e3, self.p99_us / self.p99_unloaded_us)
+            } else {
+                "none came".to_owned()
+            },
             self.cpu_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
         ]
     }
