@@ -275,8 +275,9 @@ pub const RESOLVE_GAP: u64 = 13;
 pub const MAX_GAP: u64 = 1 << 20;
 /// Periods in a row until the sign appears: one may be made by a batch that came late.
 pub const DETECT_STAGES: u32 = 2;
-/// Periods in a row until it is over: each is time that the link is idle (`weftctl lab incast`: two cost 2 % of it).
-pub const RESOLVE_STAGES: u32 = 1;
+/// Periods in a row until it is over. Each is time that the link is idle, but a switch in software may fall silent for one of
+/// them with its queues full.
+pub const RESOLVE_STAGES: u32 = 2;
 /// Most periods in a row.
 pub const MAX_DETECT_STAGES: u32 = 1000;
 /// How finely arrivals can be told apart: a poll period, for drivers that hand over batches.

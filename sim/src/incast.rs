@@ -125,7 +125,7 @@ impl Detection {
     /// meanwhile still fits the buffer.
     pub fn new(rate: BitRate) -> Self {
         let period = rate.time_for(4 * 1538);
-        Self { period, detect: 2, resolve: 1, full: 80, empty: 40, timer: period.saturating_mul(10), jitter: Duration::ZERO }
+        Self { period, detect: 2, resolve: 2, full: 80, empty: 40, timer: period.saturating_mul(10), jitter: Duration::ZERO }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weft_daemon::port::{Backend, HEADROOM, Port, PortCounters, PortSpec, Role, TxOutcome, required_chunk};
@@ -9,12 +11,17 @@ use weft_proto::Pool;
 use weft_proto::wire::{EtherType, Ethernet, MacAddr, StopKey, StopMessage};
 
 use crate::support::{Namespace, Weftd, eventually};
+use crate::transfer;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0a]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
 const C: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0c]);
 /// Frames for [`sender_program`], in hexadecimal digits.
 const FRAMES: &str = "WEFT_TEST_FRAMES";
+/// It sends them again and again, if this is set.
+const FLOOD: &str = "WEFT_TEST_FLOOD";
+/// An end to it, whatever becomes of the test.
+const FLOOD_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "a program for the other tests to run inside a namespace"]
@@ -24,22 +31,41 @@ fn sender_program() {
     let spec = PortSpec { name, interface, role: Role::Host, backend: Backend::Packet, ethertypes, batch: 1 };
     let mut pool = Pool::new(1, required_chunk(Role::Host, 1500), HEADROOM);
     let mut port = Port::open(&spec).unwrap();
-    for digits in frames.split_ascii_whitespace() {
-        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
-        let frame = pool.alloc().unwrap();
-        pool.room_mut(&frame)[..bytes.len()].copy_from_slice(&bytes);
-        pool.set_len(&frame, bytes.len());
-        assert_eq!(port.tx(&mut pool, &mut [frame].into(), &mut PortCounters::default()), TxOutcome::Drained);
+    let frames: Vec<Vec<u8>> = frames.split_ascii_whitespace().map(bytes_of).collect();
+    let (start, flood) = (Instant::now(), std::env::var_os(FLOOD).is_some());
+    loop {
+        for bytes in &frames {
+            let frame = pool.alloc().unwrap();
+            pool.room_mut(&frame)[..bytes.len()].copy_from_slice(bytes);
+            pool.set_len(&frame, bytes.len());
+            let mut queue = [frame].into();
+            // A kernel without room takes it later.
+            while port.tx(&mut pool, &mut queue, &mut PortCounters::default()) != TxOutcome::Drained {
+                assert!(start.elapsed() < FLOOD_LIMIT);
+            }
+        }
+        if !flood || start.elapsed() > FLOOD_LIMIT {
+            return;
+        }
     }
+}
+
+fn bytes_of(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+/// The program that sends frames out of `vb`.
+fn sender(namespace: &Namespace, frames: &[Vec<u8>]) -> Command {
+    let digits = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut program = namespace.command(std::env::current_exe().unwrap());
+    program.args(["stop::sender_program", "--exact", "--ignored"]);
+    program.env(FRAMES, frames.iter().map(digits).collect::<Vec<_>>().join(" "));
+    program
 }
 
 /// Sends frames out of `vb`, the end of the cable where no daemon has to be.
 fn send(namespace: &Namespace, frames: &[Vec<u8>]) {
-    let digits = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut program = namespace.command(std::env::current_exe().unwrap());
-    program.args(["stop::sender_program", "--exact", "--ignored"]);
-    let output = program.env(FRAMES, frames.iter().map(digits).collect::<Vec<_>>().join(" ")).output().unwrap();
+    let output = sender(namespace, frames).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -166,6 +192,33 @@ fn a_host_that_stops_this_one_for_too_long_is_obeyed_no_more_and_the_operator_to
     let warnings = namespace.log("a").lines().filter(|line| line.contains("to stop for longer") && line.contains("host=b")).count();
     assert_eq!(warnings, 1, "once: {}", namespace.log("a"));
     weftd.stop();
+}
+
+#[test]
+fn data_flows_however_many_forged_packets_come_as_fast_as_the_cable_takes_them() {
+    let namespace = Namespace::with_cable();
+    let a = host(&namespace, "stop: { detect: off, obey: { longest: 20ms } }");
+    let b = namespace.host("b");
+    let len = 1 << 20;
+    let (mut near, far) = transfer::connect(&a, &b, len);
+    near.memory.copy_in(0, &transfer::pattern(len)).unwrap();
+    // In the receiver's own name, in many others, and without sense.
+    let stranger = |number: u8| MacAddr([2, 0, 0, 0, 1, number]);
+    let mut frames: Vec<_> = (0..200).map(|number| stop_from(stranger(number), 255)).collect();
+    frames.extend((0..20).map(|_| stop_from(B, 255)));
+    frames.extend([raw(A, B, [0x5f, 9, 0], 46), raw(A, B, [0x0f, 9, 0], 100), raw(A, B, [0x7a, 9, 0], 46)]);
+    let mut flood = sender(&namespace, &frames).env(FLOOD, "").stdout(Stdio::null()).spawn().unwrap();
+    event(&a, "runaway");
+    transfer::write_all(&mut near, &far, len, 16);
+    assert!(flood.try_wait().unwrap().is_none(), "the flood has lasted");
+    flood.kill().unwrap();
+    flood.wait().unwrap();
+    let mut arrived = vec![0; len];
+    far.memory.copy_out(0, &mut arrived).unwrap();
+    assert!(arrived == transfer::pattern(len));
+    assert!(refused(&a, "stop_budget") > 1_000, "{}", a.ask("stop_show"));
+    a.stop();
+    b.stop();
 }
 
 #[test]

@@ -11,11 +11,11 @@ const SERVICE: u16 = 7;
 const DEPTH: u32 = 32;
 
 /// One end of a connection.
-struct End {
+pub(crate) struct End {
     context: Context,
     cq: CompletionQueue,
     qp: QueuePair,
-    memory: MemoryRegion,
+    pub(crate) memory: MemoryRegion,
 }
 
 impl End {
@@ -35,7 +35,7 @@ impl End {
 }
 
 /// A connected to b.
-fn connect(a: &Weftd, b: &Weftd, len: usize) -> (End, End) {
+pub(crate) fn connect(a: &Weftd, b: &Weftd, len: usize) -> (End, End) {
     let mut near = End::new(a, "near", len);
     let mut far = End::new(b, "far", len);
     far.context.listen(SERVICE).unwrap();
@@ -49,12 +49,12 @@ fn connect(a: &Weftd, b: &Weftd, len: usize) -> (End, End) {
     (near, far)
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap()).collect()
 }
 
 /// Writes `rounds` times all of `near`'s memory into `far`'s, several requests at a time.
-fn write_all(near: &mut End, far: &End, len: usize, rounds: usize) {
+pub(crate) fn write_all(near: &mut End, far: &End, len: usize, rounds: usize) {
     let piece = len / 16;
     let mut outstanding = 0;
     for index in 0..rounds * 16 {
