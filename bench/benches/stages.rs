@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)]
 
-use weft_bench::{Cost, Stream, Transit, stream::StreamCosts};
+use weft_bench::{Cost, HostPort, Stops, Stream, Transit, stream::StreamCosts};
 
 /// A measured stage: its name, and nanoseconds per frame and allocations in each round.
 struct Row(&'static str, Vec<f64>, u64);
@@ -17,6 +17,24 @@ fn main() {
     }
     println!("8 ports, 512 stations, 1514-byte frames");
     print_rows(&[transit_row(rounds, frames)]);
+    println!("a host port, 64 others, 1514-byte frames in and out");
+    print_rows(&host_rows(rounds, frames));
+}
+
+/// The cases take turns, so that what disturbs one disturbs all.
+fn host_rows(rounds: usize, frames: u64) -> Vec<Row> {
+    let cases = [Stops::Off, Stops::Idle, Stops::Busy];
+    let names = ["  without stop control", "  stop control, nobody stops us", "  one of 64 stops us"];
+    let mut rows: Vec<Row> = names.map(|name| Row(name, Vec::new(), 0)).into();
+    for _ in 0..rounds {
+        for (row, stops) in rows.iter_mut().zip(cases) {
+            let mut cost = Cost::default();
+            HostPort::new(stops).run(frames, &mut cost);
+            row.1.push(cost.nanos_per_frame());
+            row.2 += cost.allocations;
+        }
+    }
+    rows
 }
 
 fn stream_rows(rounds: usize, frames: u64, mtu: usize, loss: Option<u64>) -> Vec<Row> {

@@ -4,11 +4,13 @@
 //! little input and asserts that the hot path allocates nothing.
 
 pub mod fabric;
+pub mod host;
 pub mod recovery;
 mod scale;
 pub mod stream;
 mod transit;
 
+pub use host::{HostPort, Stops};
 pub use scale::Crowd;
 pub use stream::Stream;
 pub use transit::Transit;

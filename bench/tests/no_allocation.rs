@@ -1,7 +1,7 @@
 //! The hot path allocates nothing, with and without losses.
 
 use weft_bench::stream::StreamCosts;
-use weft_bench::{Cost, Stream, Transit};
+use weft_bench::{Cost, HostPort, Stops, Stream, Transit};
 
 #[test]
 fn a_stream_of_frames_allocates_nothing_on_either_side() {
@@ -22,4 +22,13 @@ fn a_frame_through_the_switch_allocates_nothing() {
     let mut cost = Cost::default();
     Transit::new().run(20_000, &mut cost);
     assert_eq!(cost.allocations, 0);
+}
+
+#[test]
+fn a_frame_through_a_host_port_with_stop_control_allocates_nothing() {
+    for stops in [Stops::Idle, Stops::Busy] {
+        let mut cost = Cost::default();
+        HostPort::new(stops).run(20_000, &mut cost);
+        assert_eq!(cost.allocations, 0, "{stops:?}");
+    }
 }
