@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use weft_proto::switch::{Impairment, Marking, PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::transport::congestion::{Algorithm, Settings};
 use weft_proto::transport::{
-    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, Memory, MemoryGone, QpCounters, QpInit, QpNum, SendOp,
-    SendWork, SgList, Sge,
+    Access, AppId, BdpCap, CqId, Data, Endpoint, EndpointConfig, Event, MemId, QpCounters, QpInit, QpNum, SendOp, SendWork, SgList, Sge,
 };
 use weft_proto::wire::{Body, EtherType, MacAddr, Packet};
 use weft_proto::{BitRate, DropReason, Duration, FrameRef, Instant, Pool, PortId, Rng, time};
+use weft_sim::node::Void;
 
 const APP: AppId = AppId(1);
 const MTU: usize = 1500;
@@ -106,21 +106,6 @@ impl Outcome {
     /// Packets sent again.
     pub const fn retransmissions(&self) -> u64 {
         self.counters.retransmitted()
-    }
-}
-
-/// Application memory that holds nothing: what is in the frames does not matter here.
-#[derive(Debug)]
-pub(crate) struct Void;
-
-impl Memory for Void {
-    fn read(&self, _: MemId, _: u64, out: &mut [u8]) -> Result<(), MemoryGone> {
-        out.fill(0);
-        Ok(())
-    }
-
-    fn write(&mut self, _: MemId, _: u64, _: &[u8]) -> Result<(), MemoryGone> {
-        Ok(())
     }
 }
 

@@ -6,8 +6,7 @@ use weft_proto::transport::{
 };
 use weft_proto::wire::MacAddr;
 use weft_proto::{BitRate, Duration, Instant, Rng};
-
-use crate::fabric::Void;
+use weft_sim::node::Void;
 
 const APP: AppId = AppId(1);
 const MESSAGE: u32 = 1 << 20;
