@@ -5,7 +5,8 @@
 //!   Stopping --signs over, or by hand--> Released: cancel packet
 //! ```
 //!
-//! A lost stop packet is made good by the next one, a lost cancel packet by the timer.
+//! A lost stop packet is made good by the next one (where the meaning of a rate field depends on the rate so far, by the next
+//! sign that arises), a lost cancel packet by the timer.
 
 use alloc::collections::VecDeque;
 
@@ -146,6 +147,8 @@ impl Asking {
             let Some((_, destination)) = self.destinations.get_mut(place) else { continue };
             match destination.state {
                 State::Stopping { again: Some(_), .. } => self.enqueue(place),
+                // Asked anew by hand meanwhile: the packet that waits sets the time.
+                State::Stopping { again: None, .. } if destination.queued => {}
                 State::Stopping { again: None, .. } => {
                     destination.state = State::Released;
                     destination.asked = 0;

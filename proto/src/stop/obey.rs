@@ -61,6 +61,8 @@ enum Phase {
     Resuming {
         from: Instant,
         until: Instant,
+        /// Since when nothing may leave, until `from`.
+        stopped_since: Instant,
         /// Frames of this priority and above were never held back.
         below: u8,
     },
@@ -225,9 +227,11 @@ impl Obedience {
             return Err(DropReason::StopBudget);
         }
         let before = asker.hold();
+        let waiting = asker.waiting_since(now);
         let share = before.map_or(Share::FULL, |hold| hold.share).after(self.rate_rule, request.rate);
         let since = before.map_or(now, |hold| hold.since);
-        let stopped_since = (share == Share::NONE).then(|| before.and_then(|hold| hold.stopped_since).unwrap_or(now));
+        // Who has not been let go yet, because of the jitter, has been stopped all the time.
+        let stopped_since = (share == Share::NONE).then(|| before.and_then(|hold| hold.stopped_since).or(waiting).unwrap_or(now));
         let hold = Hold { since, stopped_since, until: now + duration, below, share };
         if self.enter_hold(now, place, hold) {
             let late = self.departures.since(arrived, host, below);
@@ -330,8 +334,14 @@ impl Obedience {
                     self.release(hold.until, place, Release::Expired, journal);
                 }
             }
-            Phase::Resuming { until, .. } if now >= until => self.set_free(place),
-            Phase::Resuming { .. } => {}
+            Phase::Resuming { from, until, .. } => {
+                self.counters.stopped_nanos += asker.account(now.min(until), budget, longest).as_nanos();
+                if now >= until {
+                    self.set_free(place);
+                } else if asker.credit == Duration::ZERO && now < from {
+                    self.release(now, place, Release::Capped, journal);
+                }
+            }
             Phase::Ignored { last_stop, .. } if now.since(last_stop) >= self.config.forgive_after => {
                 self.set_free(place);
                 journal.note(now, StopEvent::Forgiven { host });
@@ -355,20 +365,23 @@ impl Obedience {
         let line_rate = self.line_rate;
         let Some((host, asker)) = self.askers.get_mut(place) else { return };
         self.counters.stopped_nanos += asker.account(at, budget, longest).as_nanos();
-        let held = asker.hold().map_or(Duration::ZERO, |hold| at.since(hold.since));
-        let below = asker.hold().map_or(EVERYTHING, |hold| hold.below);
+        let hold = asker.hold();
+        let held = hold.map_or(Duration::ZERO, |hold| at.since(hold.since));
+        let below = hold.map_or(EVERYTHING, |hold| hold.below);
+        let stopped_since = hold.and_then(|hold| hold.stopped_since).unwrap_or(at);
         let from = at + jitter;
         journal.note(at, StopEvent::Released { host, cause });
+        // Each hold that began ends once, though its jitter may be cut short later.
         match cause {
             Release::Expired => self.counters.expired += 1,
             Release::Cancelled => self.counters.cancelled += 1,
-            Release::Capped => self.counters.capped += 1,
+            Release::Capped => self.counters.capped += u64::from(hold.is_some()),
         }
         asker.phase = if cause == Release::Capped {
             journal.note(at, StopEvent::Runaway { host });
             Phase::Ignored { since: at, last_stop: at }
         } else {
-            Phase::Resuming { from, until: from + held.min(longest), below }
+            Phase::Resuming { from, until: from + held.min(longest), stopped_since, below }
         };
         asker.pace(from, Some(line_rate));
         self.note_released(host);
@@ -439,6 +452,11 @@ impl Asker {
         if let Phase::Held(hold) = self.phase { Some(hold) } else { None }
     }
 
+    /// Since when nothing may leave, if a release has been waiting for its jitter since then.
+    fn waiting_since(&self, now: Instant) -> Option<Instant> {
+        if let Phase::Resuming { from, stopped_since, .. } = self.phase { Some(stopped_since).filter(|_| now < from) } else { None }
+    }
+
     const fn pacer(&self, stage: Stage) -> &Pacer {
         match stage {
             Stage::Build => &self.build,
@@ -462,8 +480,12 @@ impl Asker {
     fn account(&mut self, at: Instant, budget_permille: u32, most: Duration) -> Duration {
         let passed = at.since(self.accounted);
         self.accounted = self.accounted.max(at);
-        let withheld = self.hold().map_or(0, |hold| 1000 - hold.share.permille());
-        let held = thousandths(passed, withheld);
+        let held = match self.phase {
+            Phase::Held(hold) => thousandths(passed, 1000 - hold.share.permille()),
+            // Nothing leaves until the jitter is over.
+            Phase::Resuming { from, .. } => passed.saturating_sub(at.since(from)),
+            Phase::Free | Phase::Ignored { .. } => Duration::ZERO,
+        };
         self.stopped = self.stopped + held;
         let earned = thousandths(passed, budget_permille);
         self.credit = (self.credit + earned).saturating_sub(held).min(most);

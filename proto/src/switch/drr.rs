@@ -124,6 +124,11 @@ impl Drr {
         (self.ready >> self.shared) > 1
     }
 
+    /// True if a class may not send.
+    pub(super) const fn holds(&self, class: usize) -> bool {
+        self.held & 1 << class != 0
+    }
+
     /// True if some class may not send.
     pub(super) const fn holds_any(&self) -> bool {
         self.held != 0

@@ -28,6 +28,7 @@ impl Switch {
     pub fn handle_timeout(&mut self, now: Instant, pool: &mut Pool) {
         if let Some(stop) = &mut self.stop {
             stop.handle_timeout(now);
+            self.stop_seen_at = now;
         }
         for index in 0..self.ports.len() {
             if !self.ports[index].ingress.is_transparent() {

@@ -83,6 +83,10 @@ pub struct Switch {
     rng: Rng,
     /// Stop control, if this host has it.
     stop: Option<Box<Station>>,
+    /// When stop control last saw the time: what it says of ports is as of then.
+    stop_seen_at: Instant,
+    /// When a control packet last found no free buffer.
+    no_buffer_at: Option<Instant>,
 }
 
 impl Switch {
@@ -110,6 +114,8 @@ impl Switch {
             frames: config.frames,
             rng,
             stop: None,
+            stop_seen_at: Instant::ZERO,
+            no_buffer_at: None,
         };
         switch.apply_quanta();
         switch
@@ -166,8 +172,8 @@ impl Switch {
 
     /// When the next frame leaves a port.
     fn departure(&self, port: PortId) -> Option<Instant> {
-        let control = self.stop.is_some() && self.sends_control(Instant::ZERO, port);
-        if control { Some(Instant::ZERO) } else { self.ports[port.index()].departure() }
+        let control = if self.stop.is_some() { self.control_departure(port) } else { None };
+        earliest(control, self.ports[port.index()].departure())
     }
 
     /// Takes up stop control on the host ports, gives it other settings, or ends it.

@@ -8,11 +8,13 @@ use crate::pool::{FrameRef, Pool};
 use crate::stop::{Arrival, Obedience, Stage, Station, Verdict};
 use crate::switch::config::PortRole;
 use crate::switch::{Switch, port_id};
-use crate::time::{Instant, earliest};
+use crate::time::{Duration, Instant, earliest};
 use crate::units::PortId;
 use crate::wire::eth::Ethernet;
 use crate::wire::{MacAddr, sent_at};
 
+/// Without a free buffer, a control packet is tried again after this: some frames of a fast link.
+const NO_BUFFER_RETRY: Duration = Duration::from_micros(50);
 /// Room for a control packet with a priority tag.
 const CONTROL_MAX: usize = 64;
 
@@ -131,13 +133,17 @@ impl Switch {
         if !self.sends_control(now, port) {
             return None;
         }
-        let frame = pool.alloc()?;
+        let Some(frame) = pool.alloc() else {
+            self.no_buffer_at = Some(now);
+            return None;
+        };
         let len = self.stop.as_mut().and_then(|stop| stop.poll_transmit(now, pool.room_mut(&frame).get_mut(..CONTROL_MAX)?));
         let Some(len) = len else {
             pool.free(frame);
             return None;
         };
         pool.set_len(&frame, len);
+        self.no_buffer_at = None;
         let output = &mut self.ports[port.index()];
         output.counters.generated += 1;
         Some((frame, output.pacer.book(now, len as u64)))
@@ -145,12 +151,20 @@ impl Switch {
 
     /// True if a control packet waits that leaves through this port: the one behind which its receiver is, or the first.
     pub(super) fn sends_control(&self, now: Instant, port: PortId) -> bool {
-        if !self.is_stop_port(port) || !self.ports[port.index()].up {
+        let output = &self.ports[port.index()];
+        // A paused link carries MAC control frames only.
+        if !self.is_stop_port(port) || !output.up || output.drr.holds(self.classes - 1) {
             return false;
         }
         let Some(host) = self.stop.as_ref().and_then(|stop| stop.next_host()) else { return false };
-        let known = self.fdb.lookup(now, (0, host)).filter(|&known| self.is_stop_port(known));
+        let known = self.fdb.lookup(now, (0, host)).filter(|&known| self.is_stop_port(known) && self.ports[known.index()].up);
         known.or_else(|| self.first_stop_port()) == Some(port)
+    }
+
+    /// When the next control packet can leave a port.
+    pub(super) fn control_departure(&self, port: PortId) -> Option<Instant> {
+        let seen = self.stop_seen_at;
+        self.sends_control(seen, port).then(|| self.no_buffer_at.map_or(Instant::ZERO, |at| at + NO_BUFFER_RETRY))
     }
 
     fn first_stop_port(&self) -> Option<PortId> {
@@ -164,6 +178,7 @@ impl Switch {
             if !self.ports[port.index()].drr.has_strict()
                 && let Some(held) = self.take_held(now, port)
             {
+                self.begin_again(now, port);
                 return Some(self.depart_to(now, port, held));
             }
             let Some((frame, bytes)) = self.next_queued(pool, port) else {
@@ -203,10 +218,17 @@ impl Switch {
             obedience.book(now, held.dst, held.priority, held.bytes, Stage::Depart);
         }
         let output = &mut self.ports[port.index()];
-        if core::mem::take(&mut output.held.idle) && output.drr.is_empty() {
+        output.held.idle = false;
+        (held.frame, output.pacer.book(now, held.bytes))
+    }
+
+    /// The first frame after a stop leaves: the wire earns no credit for the time in which nothing could. What is queued
+    /// began to wait when it was queued.
+    fn begin_again(&mut self, now: Instant, port: PortId) {
+        let output = &mut self.ports[port.index()];
+        if output.held.idle && output.drr.is_empty() {
             output.pacer.handle_backlog(now);
         }
-        (held.frame, output.pacer.book(now, held.bytes))
     }
 
     /// Throws away what a port that went down had set aside.

@@ -59,14 +59,14 @@ fn observe(station: &mut Station, now: Instant, operand: u8, bytes: &[u8]) {
     }
 }
 
-/// No hold outlasts what is allowed, whoever is not held may be sent to, and each hold that began has ended or lasts.
+/// No hold outlasts its timer, whoever is not held may be sent to, and each hold that began has ended or lasts.
 fn check(station: &Station, now: Instant) {
     let Some(obedience) = station.obedience() else { return };
     let mut held = 0;
     for view in obedience.views(now) {
-        if let Standing::Held { since, until, .. } = view.standing {
+        if let Standing::Held { until, .. } = view.standing {
             held += 1;
-            assert!(now.since(since) <= LONGEST && until.since(now) <= TICK.saturating_mul(255), "{view:?}");
+            assert!(until.since(now) <= TICK.saturating_mul(255), "{view:?}");
         }
         if matches!(view.standing, Standing::Free | Standing::Ignored { .. }) {
             assert_eq!(obedience.verdict(now, view.host, 0, Stage::Depart), Verdict::Open);

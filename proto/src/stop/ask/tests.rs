@@ -109,6 +109,15 @@ fn what_was_asked_by_hand_is_asked_once_and_ends_with_its_timer() {
 }
 
 #[test]
+fn what_is_asked_by_hand_again_just_when_its_timer_ends_is_no_cancel_packet() {
+    let mut desk = Desk::new(RateRule::Absolute);
+    desk.ask(0, A, Cause::Hand);
+    desk.until(0, 1);
+    desk.ask(200, A, Cause::Hand);
+    assert_eq!(desk.until(200, 1_000), [(200, A, Some(3))]);
+}
+
+#[test]
 fn a_full_table_asks_no_more_hosts_and_those_released_make_room() {
     let mut desk = Desk::new(RateRule::Absolute);
     let host = |number| MacAddr([2, 0, 0, 0, 1, number]);

@@ -303,3 +303,17 @@ fn frames_that_left_after_the_packet_came_in_are_counted() {
     desk.obedience.handle_stop(at(20), at(10), X, request, None, &mut desk.journal).unwrap();
     assert_eq!((desk.obedience.counters().late_frames, desk.obedience.counters().late_frames_max), (2, 2));
 }
+
+#[test]
+fn jitter_after_each_cancel_does_not_hold_a_host_back_beyond_its_budget() {
+    let mut desk = Desk::of(RateRule::Absolute, &ObeyConfig { resume_jitter: Duration::from_millis(10), ..obey_config() });
+    let mut open = 0;
+    // A stop packet and at once a cancel packet, every 100 us for a second: the frames ask between them.
+    for round in 0..10_000 {
+        let now = round * 100;
+        let _refused = desk.try_stop(now, X, (15, 1, 0));
+        desk.cancel(now + 1, X);
+        open += u64::from(desk.pass(now + 50).closed_until(now + 50, X, 0) == 0);
+    }
+    assert!(open >= 1_000, "open in {open} of 10000 looks, a tenth is promised");
+}

@@ -42,8 +42,15 @@ pub(super) struct Watch {
     look_every: Duration,
     look_at: Instant,
     congested_since: Option<Instant>,
+    /// Looks in a row without a second sign.
+    alone: u32,
     congestions: u64,
 }
+
+/// A congested port at which only one host is left that sends, without growing delay, for so many looks in a row is full and no
+/// more: whoever was slowed down together with others must not stay so alone. A few, because of those who were stopped
+/// nothing is heard.
+const ALONE_LOOKS: u32 = 4;
 
 impl Watch {
     pub(super) fn new(port: PortId, config: &StopConfig, watch: &WatchConfig, rng: &mut Rng) -> Self {
@@ -63,6 +70,7 @@ impl Watch {
             look_every,
             look_at: Instant::ZERO,
             congested_since: None,
+            alone: 0,
             congestions: 0,
         }
     }
@@ -151,6 +159,7 @@ impl Watch {
                 self.look_at = at + self.look_every;
                 self.has_second_sign().then(|| {
                     self.congested_since = Some(at);
+                    self.alone = 0;
                     self.congestions += 1;
                     Change::Congested
                 })
@@ -163,6 +172,11 @@ impl Watch {
             }
             Some(_) if at >= self.look_at => {
                 self.look_at = at + self.look_every;
+                self.alone = if self.has_second_sign() { 0 } else { self.alone + 1 };
+                if self.alone >= ALONE_LOOKS {
+                    self.congested_since = None;
+                    return Some(Change::Resolved);
+                }
                 let renewed = self.volume.as_mut().is_some_and(VolumeDetector::take_renewed);
                 Some(Change::Persists { renewed })
             }
