@@ -122,7 +122,8 @@ fn what_is_said_of_detection_is_what_is_meant() {
 #[test]
 fn periods_and_the_delay_that_counts_follow_the_rate_of_the_link() {
     let of = |port: &str| {
-        let detect = stop(port, "{}").detect.unwrap();
+        assert_eq!(stop(port, "{}").detect.unwrap().second_sign.delay, None, "off unless it is asked for");
+        let detect = stop(port, "{ detect: { second_sign: { delay: auto } } }").detect.unwrap();
         let volume = detect.volume.unwrap();
         [volume.detect.period, volume.resolve.period, detect.second_sign.delay.unwrap()].map(Duration::as_micros)
     };
