@@ -190,6 +190,9 @@ pub(crate) struct Latency {
     /// Requests, for each size
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
+    /// Time between the beginnings of two messages [default: one after the other]
+    #[arg(long, value_parser = duration)]
+    pub(crate) interval: Option<Duration>,
     /// Print how many requests took how long
     #[arg(long)]
     pub(crate) histogram: bool,

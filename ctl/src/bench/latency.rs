@@ -21,9 +21,14 @@ use crate::text;
 /// Requests that are not counted: caches fill, the round trip is estimated.
 const WARM_UP: u64 = 100;
 const DEFAULT_SIZE: u32 = 64;
+/// A signal is noticed after this at the latest.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) fn run(sockets: &Sockets, arguments: &Latency) -> anyhow::Result<u8> {
     let sizes = sizes(arguments).map_err(|why| failure(Exit::Usage, why))?;
+    if arguments.interval.is_some() && arguments.operation != Operation::Send {
+        return Err(failure(Exit::Usage, "--interval is for messages there and back: leave it out, or --operation".to_owned()));
+    }
     let interrupt = Interrupt::register()?;
     let context = client::attach(&sockets.app_socket)?;
     let sweep = arguments.sizes.is_sweep() && !arguments.remote.json;
@@ -84,7 +89,12 @@ fn echo(
         let start = Instant::now();
         match round_trip(&mut session, &message) {
             Ok(()) if number < WARM_UP => {}
-            Ok(()) => spans.record(u64::try_from(start.elapsed().as_nanos() / 2)?),
+            Ok(()) => {
+                let took = start.elapsed();
+                spans.record(u64::try_from(took.as_nanos() / 2)?);
+                let pause = arguments.interval.unwrap_or_default().saturating_sub(took);
+                std::thread::sleep(pause.min(LONGEST_PAUSE));
+            }
             Err(error) => {
                 let Exit::Signal(number) = exit::of(&error) else { return Err(error) };
                 signal = Some(number);

@@ -122,7 +122,8 @@ impl Course<'_> {
     fn beside(&self, time: Duration) -> anyhow::Result<Beside> {
         let victims = [self.write("s1", "r1", time)?, self.write("by", "r2", time)?];
         // It ends when told.
-        let arguments = ["bench", "latency", "--to", HOT, "--size", "1024", "--priority", "15", "--count", "10000000", "--json"];
+        let arguments =
+            ["bench", "latency", "--to", HOT, "--size", "1024", "--priority", "15", "--count", "1000000", "--interval", "10ms", "--json"];
         Ok(Beside { victims, pings: self.start("s2", &arguments)? })
     }
 
