@@ -95,7 +95,7 @@ mod tests {
                 assert_eq!(lab.nodes.len(), 12 + usize::from(stage.switches));
             }
             assert!((1..4).all(|index| !texts[..index].contains(&texts[index])));
-            assert_eq!(texts[1].matches("flow_control: pause").count(), 11 + usize::from(stage.switches));
+            assert_eq!(texts[1].matches("0Mbit, flow_control: pause }").count(), 11 + usize::from(stage.switches));
         }
     }
 }

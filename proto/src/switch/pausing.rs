@@ -77,7 +77,8 @@ impl Switch {
             return None;
         }
         let ask = port.flow.poll_ask(&self.flow, &self.levels(port_id(index)));
-        let waits = port.drr.has_parked() || port.held.len() > 0;
+        let asks = self.stop.as_ref().is_some_and(|stop| stop.wants_transmit());
+        let waits = port.drr.has_parked() || port.held.len() > 0 || asks;
         let release = if waits { port.flow.poll_release(self.flow.watchdog) } else { None };
         earliest(ask, release).map(|due| due.max(port.pacer.ready_at()))
     }

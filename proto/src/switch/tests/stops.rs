@@ -167,12 +167,30 @@ fn frames_of_one_kind_keep_their_order() {
     assert_eq!(lengths.collect::<Vec<_>>(), [101, 226]);
 }
 
-#[test]
-fn a_paused_link_lets_out_nothing_that_waited_and_names_the_end_of_the_pause() {
+/// A host on a link that honours PAUSE.
+fn host_with_pause() -> Bench {
     let link = PortConfig { rate: mbit(100), flow_control: FlowControl::Pause, ..PortConfig::new(PortRole::Host) };
     let mut bench = Bench::new(&SwitchConfig { frames: 1024, ..SwitchConfig::default() }, &[PortConfig::new(PortRole::Local), link]);
     bench.switch.set_stop(Some(stop_config()));
     bench.now = Instant::from_nanos(1_000_000_000);
+    bench
+}
+
+#[test]
+fn a_paused_link_carries_no_stop_packets_until_the_pause_is_over() {
+    let mut bench = host_with_pause();
+    bench.mac_control(LINK, &MacControl::Pause { time: 100 });
+    let now = bench.now;
+    bench.switch.stop_mut().unwrap().stop(now, X, |request| request);
+    assert_eq!(bench.leave(500), []);
+    let due = bench.switch.poll_timeout(|_| true).unwrap();
+    assert!(due > bench.now && due <= bench.now + Duration::from_micros(20), "{due:?} at {:?}", bench.now);
+    assert_eq!(bench.leave(30).len(), 1);
+}
+
+#[test]
+fn a_paused_link_lets_out_nothing_that_waited_and_names_the_end_of_the_pause() {
+    let mut bench = host_with_pause();
     bench.stop(X, 15, 10, 0);
     bench.emit(X, 0);
     bench.leave(1);
