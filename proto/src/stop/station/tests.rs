@@ -107,7 +107,9 @@ fn the_last_sender_left_is_told_that_it_is_over_although_it_fills_the_link() {
     let mut station = station();
     let end = fill(&mut station, 1_000_000_000, 40, &[host(1), host(2)]);
     assert_eq!(packets(&mut station, end), [(host(1), true), (host(2), true)]);
-    let end = fill(&mut station, end, 200, &[host(1)]);
+    let end = fill(&mut station, end, 400, &[host(1)]);
+    assert_eq!(packets(&mut station, end), [], "the queue of those who stopped may be draining");
+    let end = fill(&mut station, end, 300, &[host(1)]);
     let told = packets(&mut station, end);
     assert!(told.contains(&(host(1), false)) && told.contains(&(host(2), false)), "{told:?}");
     let end = fill(&mut station, end, 400, &[host(1)]);

@@ -48,9 +48,9 @@ pub(super) struct Watch {
 }
 
 /// A congested port at which only one host is left that sends, without growing delay, for so many looks in a row is full and no
-/// more: whoever was slowed down together with others must not stay so alone. A few, because of those who were stopped
-/// nothing is heard.
-const ALONE_LOOKS: u32 = 4;
+/// more: whoever was slowed down together with others must not stay so alone. Many, because of those who were stopped nothing
+/// is heard while the queue of the last one drains: 32 looks of 8 full frames are 400 kB.
+const ALONE_LOOKS: u32 = 32;
 
 impl Watch {
     pub(super) fn new(port: PortId, config: &StopConfig, watch: &WatchConfig, rng: &mut Rng) -> Self {
