@@ -166,8 +166,8 @@ fn stop_control_refuses_what_cannot_be_and_a_watch_ends_when_asked_to() {
     assert!(fails("a", &["stop", "send", "a"], 1).contains("a is this node itself"));
     assert!(fails("a", &["stop", "cancel", "b"], 1).contains("b is not asked to stop"));
     assert!(fails("a", &["stop", "send", "b", "--rate", "16"], 2).contains("16 is not in 0..=15"));
-    let watch = stage.start("a", &["stop", "watch", "--all"].map(std::ffi::OsStr::new));
     let said = stage.ok("a", &["stop", "send", "b"].map(std::ffi::OsStr::new));
     assert!(said.status.success());
+    let watch = stage.listen("a", &["stop", "watch", "--all"].map(std::ffi::OsStr::new));
     assert!(watch.interrupt().success(), "an interrupted watch has done its work");
 }
