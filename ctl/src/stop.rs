@@ -56,7 +56,12 @@ fn watch(sockets: &Sockets, all: bool, count: Option<u64>, json: bool) -> anyhow
     let mut out = std::io::stdout().lock();
     // An interrupted watch has done its work.
     while left > 0 && interrupt.signal().is_none() {
-        let StopEvents { next, missed, events } = admin.request(Request::StopEvents { since })?;
+        let StopEvents { next, missed, events } = match admin.request(Request::StopEvents { since }) {
+            Ok(answer) => answer,
+            // The signal broke off the request.
+            Err(_) if interrupt.signal().is_some() => break,
+            Err(error) => return Err(error.into()),
+        };
         if missed > 0 {
             eprintln!("{missed} events came too fast to be shown");
         }
