@@ -60,7 +60,7 @@ fn watch(sockets: &Sockets, all: bool, count: Option<u64>, json: bool) -> anyhow
             Ok(answer) => answer,
             // The signal broke off the request.
             Err(_) if interrupt.signal().is_some() => break,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         if missed > 0 {
             eprintln!("{missed} events came too fast to be shown");
