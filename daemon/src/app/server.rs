@@ -189,6 +189,7 @@ fn refusal(limit: u32, attached: usize, of_user: usize, uid: Option<u32>) -> Opt
 impl Connection {
     /// Handles up to [`BUDGET`] messages. True if there may be more.
     fn receive(&mut self, buffer: &mut [u8], settings: &Settings, commands: &mut Vec<AppCommand>) -> bool {
+        commands.extend(self.session.go_on(settings));
         for _ in 0..BUDGET {
             if !self.session.wants_message() {
                 return false;

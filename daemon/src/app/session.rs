@@ -106,6 +106,8 @@ pub struct AppSession {
     name: Option<String>,
     account: Account,
     pending: BTreeMap<u64, Pending>,
+    /// A request that takes something, and came while something was being given back.
+    held: Option<(Request, Vec<OwnedFd>)>,
     last_ticket: u64,
     outgoing: VecDeque<Outgoing>,
     ended: bool,
@@ -118,6 +120,7 @@ impl AppSession {
             name: None,
             account: Account::default(),
             pending: BTreeMap::new(),
+            held: None,
             last_ticket: 0,
             outgoing: VecDeque::new(),
             ended: false,
@@ -142,7 +145,7 @@ impl AppSession {
 
     /// True if the next message may be handled.
     pub(crate) fn wants_message(&self) -> bool {
-        !self.ended && self.pending.len() < MAX_PENDING
+        !self.ended && self.held.is_none() && self.pending.len() < MAX_PENDING
     }
 
     pub(crate) fn next_outgoing(&self) -> Option<&Outgoing> {
@@ -166,8 +169,16 @@ impl AppSession {
             self.end(request.id, code, message);
             return None;
         }
+        self.held = Some((request, received.fds));
+        self.go_on(settings)
+    }
+
+    /// Handles the request that was held, once nothing is in its way: what was given back before it counts for it.
+    pub(crate) fn go_on(&mut self, settings: &Settings) -> Option<AppCommand> {
+        let may_go_on = |(request, _): &mut (Request, Vec<OwnedFd>)| !takes(&request.command) || !gives_back(&self.pending);
+        let (request, fds) = self.held.take_if(may_go_on)?;
         let outcome = Outcome::of(&request.command, settings);
-        match self.plan(request.command, received.fds, settings) {
+        match self.plan(request.command, fds, settings) {
             Ok(plan) => Some(self.send_to_worker(request.id, plan, outcome)),
             Err(Refusal(code, message)) => {
                 self.send(&FromDaemon::Error { id: request.id, code, message }, Vec::new());
@@ -404,6 +415,17 @@ impl Outgoing {
     pub(crate) fn borrowed_fds(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
         self.fds.iter().map(AsFd::as_fd).collect()
     }
+}
+
+/// True if the command is charged to the account.
+const fn takes(command: &Command) -> bool {
+    use Command::{CreateCq, CreateQp, CreateSrq, RegisterMemory};
+    matches!(command, RegisterMemory { .. } | CreateCq { .. } | CreateQp { .. } | CreateSrq { .. })
+}
+
+/// True if the worker's answers will give something back to the account.
+fn gives_back(pending: &BTreeMap<u64, Pending>) -> bool {
+    pending.values().any(|pending| matches!(pending.outcome, Outcome::Destroy(_)))
 }
 
 fn power_of_two(depth: u32) -> u32 {

@@ -234,6 +234,11 @@ impl Raw {
         }
     }
 
+    /// The next message that is there already.
+    fn pending(&self) -> Option<FromDaemon> {
+        socket::wait(&[self.socket.as_fd()], PollFlags::IN, Clock::now()).unwrap().then(|| self.hear().expect("the daemon hung up").0)
+    }
+
     fn ask(&mut self, command: Command, fds: &[BorrowedFd<'_>]) -> (FromDaemon, Vec<OwnedFd>) {
         self.last_id += 1;
         self.say(&serde_json::to_vec(&Request { id: self.last_id, command }).unwrap(), fds);

@@ -163,6 +163,35 @@ fn limits_are_named_and_what_is_given_back_may_be_taken_again() {
 }
 
 #[test]
+fn what_was_given_back_counts_for_the_next_request_although_the_worker_has_not_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("0");
+    let mut host = Host::new(0, path.clone());
+    let raw = Raw::connect_to(&path);
+    let memory = memfd(4096, SealFlags::SHRINK);
+    // All of it is in the socket before the daemon looks, as from an application that does not wait for answers.
+    let lkeys = |host: &mut Host| -> Vec<u32> {
+        (0..8).for_each(|_| _ = host.breathe(Instant::from_nanos(1), &mut Vec::new()));
+        let registered = |message| match message {
+            FromDaemon::Reply { reply: Reply::Registered { lkey, .. }, .. } => Some(lkey),
+            FromDaemon::Reply { .. } => None,
+            FromDaemon::Error { .. } | FromDaemon::Event { .. } => panic!("{message:?}"),
+        };
+        std::iter::from_fn(|| raw.pending()).filter_map(registered).collect()
+    };
+    let say = |command, fds: &[BorrowedFd<'_>]| raw.say(&serde_json::to_vec(&Request { id: 1, command }).unwrap(), fds);
+    say(hello(), &[]);
+    (0..4).for_each(|_| say(register(4096), &[memory.as_fd()]));
+    let mut taken = lkeys(&mut host);
+    for _ in 0..3 {
+        taken.iter().for_each(|lkey| say(Command::DeregisterMemory { lkey: *lkey }, &[]));
+        (0..4).for_each(|_| say(register(4096), &[memory.as_fd()]));
+        taken = lkeys(&mut host);
+        assert_eq!(taken.len(), 4);
+    }
+}
+
+#[test]
 fn a_region_for_atomics_whose_words_would_not_be_aligned_is_refused() {
     let world = World::start();
     let (mut raw, _) = Raw::attach(&world, 0);
