@@ -11,7 +11,6 @@ use crossbeam::channel;
 use weft_config::Config;
 use weft_config::model::{self, LogLevel};
 use weft_proto::transport::Endpoint;
-use weft_proto::wire::EtherType;
 use weft_proto::{Duration, Pool, Rng};
 
 use crate::app::{AppServer, AppTable};
@@ -149,11 +148,7 @@ fn port_spec(config: &Config, port: &model::Port) -> PortSpec {
             model::Backend::Packet => port::Backend::Packet,
             model::Backend::Pnet => port::Backend::Pnet,
         },
-        // MAC control frames ask the port itself for something.
-        ethertypes: [config.transport.ethertype.0, EtherType::MAC_CONTROL.0]
-            .into_iter()
-            .chain(config.stop.as_ref().map(|stop| stop.ethertype.0))
-            .collect(),
+        ethertypes: translate::host_ethertypes(config.transport.ethertype, config.stop.as_ref().map(|stop| stop.ethertype)),
         batch: size(config.worker.batch),
     }
 }

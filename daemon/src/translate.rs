@@ -106,6 +106,11 @@ fn congestion(given: &Congestion, rate: BitRate) -> CongestionSettings {
     }
 }
 
+/// EtherTypes of the frames that a host port takes; MAC control frames ask the port itself for something.
+pub fn host_ethertypes(transport: EtherType, stop: Option<EtherType>) -> Vec<u16> {
+    [Some(transport), Some(EtherType::MAC_CONTROL), stop].into_iter().flatten().map(|ethertype| ethertype.0).collect()
+}
+
 /// Settings of stop control, which has the address of the local transport; `started` in milliseconds of the wall clock.
 pub fn stop(config: &Config, mac: MacAddr, started: u64, key: Option<StopKey>) -> Option<StopConfig> {
     let given = config.stop.as_ref()?;

@@ -6,7 +6,8 @@ use weft_config::control::{
     ControlError, Drops, ErrorCode, PAGE, Page, StopAsked, StopAsker, StopCancelled, StopCounters, StopEvent, StopEvents, StopInfo,
     StopPort, StopSent,
 };
-use weft_proto::stop::config::Request;
+use weft_config::defaults::MAX_STOP_RATE;
+use weft_proto::stop::config::{PRIORITIES, Request};
 use weft_proto::stop::{self, AskedView, AskerView, Release, Share, Standing, Station, StopRecord, WatchView};
 use weft_proto::wire::MacAddr;
 use weft_proto::{Duration, Instant, PortId};
@@ -225,8 +226,8 @@ const fn cause_word(cause: Release) -> &'static str {
 
 /// Asks a host to stop, once.
 pub(super) fn send(node: &Node, host: &str, by_hand: ByHand) -> Result<StopSent, ControlError> {
-    check_range("priority", by_hand.priority)?;
-    check_range("rate", by_hand.rate)?;
+    check_range("priority", by_hand.priority, PRIORITIES - 1)?;
+    check_range("rate", by_hand.rate, MAX_STOP_RATE)?;
     let mac = host_of(node, host)?;
     let change = move |usual: Request| Request {
         priority: by_hand.priority.unwrap_or(usual.priority),
@@ -254,12 +255,10 @@ pub(super) fn cancel(node: &Node, host: &str) -> Result<StopCancelled, ControlEr
     Ok(StopCancelled { mac: mac.to_string(), name: names(node).remove(&mac) })
 }
 
-fn check_range(field: &str, value: Option<u8>) -> Result<(), ControlError> {
-    const MOST: u8 = 15;
-    match value.filter(|&value| value > MOST) {
-        Some(value) => Err(ControlError::new(ErrorCode::BadRequest, format!("{field} {value} is out of range"), "allowed are 0 to 15")),
-        None => Ok(()),
-    }
+fn check_range(field: &str, value: Option<u8>, most: u8) -> Result<(), ControlError> {
+    let refusal =
+        |value| ControlError::new(ErrorCode::BadRequest, format!("{field} {value} is out of range"), format!("allowed are 0 to {most}"));
+    value.filter(|&value| value > most).map_or(Ok(()), |value| Err(refusal(value)))
 }
 
 /// The address of a host that is named as in `hosts`, or by its address.

@@ -28,7 +28,7 @@ mod state;
 mod sys;
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use weft_proto::wire::MacAddr;
 use weft_proto::wire::eth::{ETH_HEADER, VLAN_HEADER};
@@ -294,10 +294,8 @@ impl Port {
     /// If the kernel refuses: everything is as before then.
     pub fn set_ethertypes(&mut self, ethertypes: Vec<u16>) -> std::io::Result<()> {
         if self.spec.role == Role::Host && ethertypes != self.spec.ethertypes {
-            match &self.device {
-                Device::Packet(packet) => packet.set_ethertypes(&ethertypes)?,
-                Device::Pnet(pnet) => pnet.set_ethertypes(&ethertypes)?,
-                Device::Memory(_) | Device::Closed => {}
+            if let Some(socket) = self.socket() {
+                sys::attach_filter(socket, &filter::accept_only(&ethertypes))?;
             }
             self.spec.ethertypes = ethertypes;
         }
@@ -323,9 +321,13 @@ impl Port {
     /// The descriptor to wait on for reading; `None` for a closed or a memory port. An error on it also calls for
     /// [`Self::rx`], which takes it off the socket.
     pub fn fd(&self) -> Option<RawFd> {
+        self.socket().map(|socket| socket.as_raw_fd())
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.device {
-            Device::Packet(packet) => Some(packet.fd()),
-            Device::Pnet(pnet) => Some(pnet.fd()),
+            Device::Packet(packet) => Some(packet.socket()),
+            Device::Pnet(pnet) => Some(pnet.socket()),
             Device::Memory(_) | Device::Closed => None,
         }
     }

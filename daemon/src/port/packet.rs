@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt;
 use weft_proto::{DropReason, FrameRef, Pool};
@@ -88,13 +88,8 @@ impl Packet {
         Ok(())
     }
 
-    /// Takes frames of these EtherTypes only.
-    pub(super) fn set_ethertypes(&self, ethertypes: &[u16]) -> io::Result<()> {
-        sys::attach_filter(self.socket.as_fd(), &filter::accept_only(ethertypes))
-    }
-
-    pub(super) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     pub(super) fn take_kernel_drops(&self) -> u64 {

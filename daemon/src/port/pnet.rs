@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
 use pnet::datalink::{self, Channel, Config, DataLinkReceiver, DataLinkSender, NetworkInterface};
@@ -19,7 +19,7 @@ use weft_proto::{DropReason, FrameRef, Pool};
 use super::fault::{Fault, Patience};
 use super::intake::{self, Delivery};
 use super::packet::{drop_first, rx_error, tx_error, unbound_socket};
-use super::{PortCounters, PortError, PortSpec, Role, RxOutcome, SUPER_FRAME, TxOutcome, filter, longest_frame, offload, sys};
+use super::{PortCounters, PortError, PortSpec, Role, RxOutcome, SUPER_FRAME, TxOutcome, longest_frame, offload, sys};
 use crate::link::Link;
 
 /// A channel of pnet, and a second handle to its socket.
@@ -61,13 +61,8 @@ impl Pnet {
         Ok(Self { socket, sender, receiver, patience: Patience::default(), finished, frame_limit, batch })
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-
-    /// Takes frames of these EtherTypes only.
-    pub(super) fn set_ethertypes(&self, ethertypes: &[u16]) -> io::Result<()> {
-        sys::attach_filter(self.socket.as_fd(), &filter::accept_only(ethertypes))
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// The interface's MTU is another.

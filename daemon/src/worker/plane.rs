@@ -8,7 +8,6 @@ use weft_proto::stop::{Station, StopConfig};
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::time::earliest;
 use weft_proto::transport::Endpoint;
-use weft_proto::wire::EtherType;
 use weft_proto::{FrameRef, Instant, Pool, PortId, Rng};
 
 use super::budget::Budget;
@@ -182,11 +181,11 @@ impl Plane {
         if before.is_none() && stop.is_none() || before.zip(stop.as_ref()).is_some_and(|(old, new)| same(old, new)) {
             return;
         }
-        let transport = self.endpoint().map(|endpoint| endpoint.config().ethertype.0);
-        let control = [EtherType::MAC_CONTROL.0].into_iter().chain(stop.as_ref().map(|stop| stop.ethertype.0));
-        let ethertypes: Vec<u16> = transport.into_iter().chain(control).collect();
+        // Without a transport there is no host port, whose filter this is.
+        let transport = self.endpoint().map(|endpoint| endpoint.config().ethertype);
+        let ethertypes = transport.map(|transport| translate::host_ethertypes(transport, stop.as_ref().map(|stop| stop.ethertype)));
         for interface in &mut self.interfaces {
-            interface.set_stop(ethertypes.clone(), stop.is_some());
+            interface.set_stop(ethertypes.clone().unwrap_or_default(), stop.is_some());
         }
         self.switch.set_stop(stop);
         self.alarmed = 0;
