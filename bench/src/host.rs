@@ -1,9 +1,6 @@
 //! Frames through a host port, in and out, with and without stop control.
 
-use weft_proto::stop::config::{
-    Accept, AskConfig, Combine, Counting, Criterion, Detector, ObeyConfig, Presets, PriorityRule, RateRule, Request, SecondSign, Targets,
-    TimerRule, Volume, WatchConfig,
-};
+use weft_proto::stop::config::{Counting, Criterion, Detector, ObeyConfig, WatchConfig};
 use weft_proto::stop::{CONTROL_PRIORITY, StopConfig};
 use weft_proto::switch::{PortConfig, PortRole, Switch, SwitchConfig};
 use weft_proto::wire::{EtherType, Ethernet, MacAddr, StopMessage};
@@ -107,46 +104,13 @@ fn station(turn: u32) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, low])
 }
 
-/// As a daemon on a link of 100 Gbit/s has it.
+/// As a daemon on a link of 100 Gbit/s has it, but for the limits, which nobody reaches.
 fn stop_config() -> StopConfig {
     let criterion = |threshold| Criterion { threshold, period: Duration::from_micros(200), stages: 2 };
+    let detector = Detector { detect: criterion(2_000_000), resolve: criterion(1_000_000) };
     StopConfig {
-        mac: MAC,
-        ethertype: EtherType::STOP,
-        transport: EtherType::TRANSPORT,
-        priority: None,
-        key: None,
-        started: 1,
-        tick: Duration::from_micros(10),
-        rate_rule: RateRule::Absolute,
-        line_rate: BitRate::megabits(100_000),
-        table_size: 4096,
-        ask: AskConfig {
-            targets: Targets::Contributing,
-            request: Request { priority: CONTROL_PRIORITY, timer: 200, rate: 0 },
-            requests: Vec::new(),
-            preset_timer: 200,
-        },
-        obey: Some(ObeyConfig {
-            accept: Accept::Anyone,
-            timer_rule: TimerRule::Packet,
-            priority_rule: PriorityRule::Packet,
-            presets: Presets { timer: 200, priority: CONTROL_PRIORITY },
-            destinations: Vec::new(),
-            resume_jitter: Duration::ZERO,
-            longest: Duration::from_secs(3600),
-            budget_permille: 1000,
-            forgive_after: Duration::from_secs(1),
-        }),
-        watch: Some(WatchConfig {
-            volume: Some(Volume {
-                detector: Detector { detect: criterion(2_000_000), resolve: criterion(1_000_000) },
-                counting: Counting::Wire,
-            }),
-            gap: None,
-            delimiter: None,
-            combine: Combine::Any,
-            second_sign: SecondSign { sources: true, delay: Some(Duration::from_micros(500)) },
-        }),
+        obey: Some(ObeyConfig { longest: Duration::from_secs(3600), budget_permille: 1000, ..ObeyConfig::new() }),
+        watch: Some(WatchConfig::of_volume(detector, Counting::Wire)),
+        ..StopConfig::new(MAC, BitRate::megabits(100_000))
     }
 }

@@ -3,6 +3,7 @@
 use weft_config::model::{Stop, Threshold};
 use weft_config::{Config, defaults, effective_yaml};
 use weft_proto::Duration;
+use weft_proto::stop::StopConfig;
 use weft_proto::stop::config::{Accept, Combine, Counting, DestinationPresets, PriorityRule, RateRule, Request, Targets, TimerRule};
 use weft_proto::wire::MacAddr;
 
@@ -131,6 +132,14 @@ fn periods_and_the_delay_that_counts_follow_the_rate_of_the_link() {
     assert_eq!(of(", rate: 1Gbit"), [200, 200, 500]);
     assert_eq!(of(", rate: 100Mbit"), [500, 500, 1000], "4 full frames take 492.16 us");
     assert_eq!(of(", rate: 100Mbit, mtu: 9000"), [2900, 2900, 5800], "4 of them take 2,892.16 us");
+}
+
+#[test]
+fn what_the_file_leaves_out_is_what_is_usual() {
+    let (given, usual) = (stop("", "{}"), StopConfig::new(B, defaults::LINK_RATE));
+    assert_eq!((given.ask, given.obey), (usual.ask, usual.obey));
+    assert_eq!((given.tick, given.rate_rule, given.table_size), (usual.tick, usual.rate_rule, usual.table_size));
+    assert_eq!((given.ethertype, given.priority), (usual.ethertype, usual.priority));
 }
 
 #[test]

@@ -13,10 +13,7 @@
 //! A ping-pong of high priority goes from sender 2 to the hot receiver.
 
 use weft_proto::stop::StopConfig;
-use weft_proto::stop::config::{
-    Accept, AskConfig, Combine, Counting, Criterion, Detector, ObeyConfig, Presets, PriorityRule, RateRule, Request, SecondSign, Targets,
-    TimerRule, Volume, WatchConfig,
-};
+use weft_proto::stop::config::{AskConfig, Counting, Criterion, Detector, ObeyConfig, Presets, Request, WatchConfig};
 use weft_proto::switch::{FRAME_OVERHEAD, FlowConfig, FlowControl, PortCounters, SwitchConfig};
 use weft_proto::transport::{BdpCap, EndpointConfig};
 use weft_proto::wire::{EtherType, MacAddr};
@@ -325,40 +322,22 @@ fn stop_config(scene: &Scene, host: usize) -> Option<StopConfig> {
     };
     let detector = Detector { detect: criterion(detection.full, detection.detect), resolve: criterion(detection.empty, detection.resolve) };
     let tick = detection.timer.div(100);
+    let usual = StopConfig::new(mac(host), scene.rate);
+    let request = |rate| Request { priority: 14, timer: 100, rate };
     Some(StopConfig {
-        mac: mac(host),
-        ethertype: EtherType::STOP,
-        transport: EtherType::TRANSPORT,
         priority: Some(7),
-        key: None,
-        started: 1,
         tick,
-        rate_rule: RateRule::Absolute,
-        line_rate: scene.rate,
         table_size: 64,
-        ask: AskConfig {
-            targets: Targets::Contributing,
-            request: Request { priority: 14, timer: 100, rate },
-            requests: vec![(mac(0), Request { priority: 14, timer: 100, rate: rate / 2 })],
-            preset_timer: 100,
-        },
+        ask: AskConfig { request: request(rate), requests: vec![(mac(0), request(rate / 2))], preset_timer: 100, ..usual.ask },
         obey: Some(ObeyConfig {
-            accept: Accept::Anyone,
-            timer_rule: TimerRule::Packet,
-            priority_rule: PriorityRule::Packet,
             presets: Presets { timer: 100, priority: 14 },
-            destinations: Vec::new(),
             resume_jitter: detection.jitter,
             longest: Duration::from_secs(10),
             budget_permille: 950,
             forgive_after: Duration::from_millis(100),
+            ..ObeyConfig::new()
         }),
-        watch: Some(WatchConfig {
-            volume: Some(Volume { detector, counting: Counting::Wire }),
-            gap: None,
-            delimiter: None,
-            combine: Combine::Any,
-            second_sign: SecondSign { sources: true, delay: None },
-        }),
+        watch: Some(WatchConfig::of_volume(detector, Counting::Wire)),
+        ..usual
     })
 }

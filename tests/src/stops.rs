@@ -2,8 +2,8 @@
 //!
 //! Drawn from a generator of their own, so that everything else in the world of a seed is as it would be without them.
 
-use weft_proto::stop::config::{Accept, AskConfig, ObeyConfig, Presets, PriorityRule, RateRule, Request, Targets, TimerRule};
-use weft_proto::stop::{EVERYTHING, PRIORITIES, Station, StopConfig};
+use weft_proto::stop::config::{ObeyConfig, Presets, PriorityRule, RateRule};
+use weft_proto::stop::{PRIORITIES, Station, StopConfig};
 use weft_proto::wire::{EtherType, Ethernet, StopMessage};
 use weft_proto::{Duration, Instant, Rng};
 
@@ -84,31 +84,21 @@ impl Stops {
     /// Stop control of a host.
     pub(crate) fn station(&mut self, scenario: &Scenario, host: usize) -> Station {
         let obey = ObeyConfig {
-            accept: Accept::Anyone,
-            timer_rule: TimerRule::Packet,
             priority_rule: self.rule,
             presets: Presets { timer: 1, priority: 8 },
-            destinations: Vec::new(),
             resume_jitter: one_of(&mut self.rng, &[Duration::ZERO, Duration::from_micros(20)]),
             longest: Duration::from_millis(5),
             budget_permille: 500,
             forgive_after: Duration::from_millis(1),
+            ..ObeyConfig::new()
         };
-        let request = Request { priority: EVERYTHING - 1, timer: 1, rate: 0 };
         let config = StopConfig {
-            mac: Scenario::mac(host),
             ethertype: ETHERTYPE,
-            transport: EtherType::TRANSPORT,
-            priority: None,
-            key: None,
-            started: 1,
             tick: TICK,
             rate_rule: one_of(&mut self.rng, &[RateRule::Absolute, RateRule::Function, RateRule::Halving]),
-            line_rate: scenario.cable_rate,
             table_size: 4,
-            ask: AskConfig { targets: Targets::Contributing, request, requests: Vec::new(), preset_timer: 1 },
             obey: Some(obey),
-            watch: None,
+            ..StopConfig::new(Scenario::mac(host), scenario.cable_rate)
         };
         Station::new(config, &[], self.rng.fork())
     }

@@ -1,13 +1,11 @@
 //! Stop control as people read it. Pure: answers in, text out.
 
 use weft_config::control::{StopAsked, StopAsker, StopCancelled, StopCounters, StopEvent, StopInfo, StopPort, StopSent};
+use weft_proto::stop::EVERYTHING;
 
 use crate::show::lines;
 use crate::show::tables::{drops, or_none, table};
 use crate::text;
-
-/// A priority above all: everything is meant.
-const EVERYTHING: u8 = 16;
 
 fn micros(span: u64) -> String {
     text::nanoseconds(span.saturating_mul(1000))

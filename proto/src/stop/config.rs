@@ -14,6 +14,9 @@ pub const EVERYTHING: u8 = PRIORITIES;
 /// The priority of acknowledgements and connection messages: little, and needed by those who slow down.
 pub const CONTROL_PRIORITY: u8 = PRIORITIES - 1;
 
+/// Two milliseconds of the usual tick.
+const USUAL_TIMER: u8 = 200;
+
 /// Settings of stop control on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopConfig {
@@ -43,6 +46,32 @@ pub struct StopConfig {
     pub obey: Option<ObeyConfig>,
     /// When we ask of ourselves; `None` = only by hand.
     pub watch: Option<WatchConfig>,
+}
+
+impl StopConfig {
+    /// The usual settings: everybody is obeyed, and nobody is asked but by hand.
+    pub const fn new(mac: MacAddr, line_rate: BitRate) -> Self {
+        Self {
+            mac,
+            ethertype: EtherType::STOP,
+            transport: EtherType::TRANSPORT,
+            priority: None,
+            key: None,
+            started: 1,
+            tick: Duration::from_micros(10),
+            rate_rule: RateRule::Absolute,
+            line_rate,
+            table_size: 4096,
+            ask: AskConfig {
+                targets: Targets::Contributing,
+                request: Request { priority: CONTROL_PRIORITY, timer: USUAL_TIMER, rate: 0 },
+                requests: Vec::new(),
+                preset_timer: USUAL_TIMER,
+            },
+            obey: Some(ObeyConfig::new()),
+            watch: None,
+        }
+    }
 }
 
 /// What a rate field means (the source's rules 1b, 2b and 3b).
@@ -134,6 +163,29 @@ pub struct ObeyConfig {
     pub forgive_after: Duration,
 }
 
+impl ObeyConfig {
+    /// The usual settings: everybody is obeyed as his packets say.
+    pub const fn new() -> Self {
+        Self {
+            accept: Accept::Anyone,
+            timer_rule: TimerRule::Packet,
+            priority_rule: PriorityRule::Packet,
+            presets: Presets { timer: USUAL_TIMER, priority: CONTROL_PRIORITY },
+            destinations: Vec::new(),
+            resume_jitter: Duration::ZERO,
+            longest: Duration::from_millis(200),
+            budget_permille: 970,
+            forgive_after: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Default for ObeyConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What holds where a packet leaves it to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presets {
@@ -174,6 +226,19 @@ pub struct WatchConfig {
     pub combine: Combine,
     /// What must be seen besides.
     pub second_sign: SecondSign,
+}
+
+impl WatchConfig {
+    /// By bytes alone, from more than one host.
+    pub const fn of_volume(detector: Detector, counting: Counting) -> Self {
+        Self {
+            volume: Some(Volume { detector, counting }),
+            gap: None,
+            delimiter: None,
+            combine: Combine::Any,
+            second_sign: SecondSign { sources: true, delay: None },
+        }
+    }
 }
 
 /// How the signs of several detectors are combined.

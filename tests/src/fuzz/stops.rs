@@ -1,8 +1,7 @@
 //! A station of stop control that anything is said to.
 
 use weft_proto::stop::config::{
-    Accept, AskConfig, Combine, Counting, Criterion, Detector, Gap, ObeyConfig, Presets, PriorityRule, RateRule, Request, SecondSign,
-    Targets, TimerRule, Volume, WatchConfig,
+    AskConfig, Combine, Counting, Criterion, Detector, Gap, ObeyConfig, Presets, PriorityRule, RateRule, Request, WatchConfig,
 };
 use weft_proto::stop::{Arrival, Obedience, Stage, Standing, Station, StopConfig, StopCounters, Verdict};
 use weft_proto::wire::{EtherType, Ethernet, MacAddr, StopKey};
@@ -82,41 +81,29 @@ fn config(rules: u8) -> StopConfig {
     let criterion = |threshold| Criterion { threshold, period: Duration::from_micros(100), stages: 2 };
     let detector = Detector { detect: criterion(1_000), resolve: criterion(500) };
     let gaps = Detector { detect: criterion(5), resolve: criterion(13) };
+    let usual = StopConfig::new(host(0), BitRate::megabits(100));
     StopConfig {
-        mac: host(0),
-        ethertype: EtherType::STOP,
-        transport: EtherType::TRANSPORT,
         priority: (rules & 1 != 0).then_some(7),
         key: (rules & 0x80 != 0).then_some(StopKey([1; 16])),
-        started: 1,
         tick: TICK,
         rate_rule: [RateRule::Absolute, RateRule::Function, RateRule::Halving, RateRule::Absolute][usize::from(rules >> 1 & 3)],
-        line_rate: BitRate::megabits(100),
         table_size: TABLE,
-        ask: AskConfig {
-            targets: Targets::Contributing,
-            request: Request { priority: 15, timer: 20, rate: 1 },
-            requests: Vec::new(),
-            preset_timer: 20,
-        },
+        ask: AskConfig { request: Request { priority: 15, timer: 20, rate: 1 }, preset_timer: 20, ..usual.ask },
         obey: Some(ObeyConfig {
-            accept: Accept::Anyone,
-            timer_rule: TimerRule::Packet,
             priority_rule: [PriorityRule::Packet, PriorityRule::Selector, PriorityRule::Local, PriorityRule::None]
                 [usize::from(rules >> 3 & 3)],
             presets: Presets { timer: 20, priority: 15 },
-            destinations: Vec::new(),
             resume_jitter: Duration::from_micros(u64::from(rules >> 5 & 1) * 100),
             longest: LONGEST,
             budget_permille: 900,
             forgive_after: Duration::from_millis(2),
+            ..ObeyConfig::new()
         }),
         watch: Some(WatchConfig {
-            volume: Some(Volume { detector, counting: Counting::Wire }),
             gap: (rules & 0x40 != 0).then_some(Gap { detector: gaps, resolution: Duration::from_micros(50) }),
-            delimiter: None,
             combine: if rules & 0x20 == 0 { Combine::Any } else { Combine::All },
-            second_sign: SecondSign { sources: true, delay: None },
+            ..WatchConfig::of_volume(detector, Counting::Wire)
         }),
+        ..usual
     }
 }
