@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::stop::config::{AskConfig, RateRule, Request, StopConfig};
 use crate::stop::journal::Journal;
 use crate::stop::table::Table;
-use crate::stop::view::{AskedView, StopCounters, StopEvent};
+use crate::stop::view::{AskedView, StopEvent};
 use crate::time::{Duration, Instant};
 use crate::timers::Timers;
 use crate::units::PortId;
@@ -41,7 +41,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Released,
-    Stopping { since: Instant, until: Instant, again: Option<Instant>, cause: Cause },
+    Stopping { since: Instant, until: Instant, cause: Cause },
 }
 
 #[derive(Debug)]
@@ -89,7 +89,6 @@ impl Asking {
     pub(super) fn ask(&mut self, now: Instant, host: MacAddr, request: Request, cause: Cause, journal: &mut Journal) {
         let Some(place) = self.place_of(host, request) else { return };
         let until = now + self.duration(request);
-        let again = matches!(cause, Cause::Sign(_)).then(|| self.refresh_at(now, request));
         let Some((_, destination)) = self.destinations.get_mut(place) else { return };
         let since = match destination.state {
             State::Stopping { since, .. } => since,
@@ -98,7 +97,7 @@ impl Asking {
                 now
             }
         };
-        destination.state = State::Stopping { since, until, again, cause };
+        destination.state = State::Stopping { since, until, cause };
         destination.request = request;
         destination.anew = true;
         self.enqueue(place);
@@ -146,10 +145,10 @@ impl Asking {
         while let Some(place) = self.timers.pop_due(now) {
             let Some((_, destination)) = self.destinations.get_mut(place) else { continue };
             match destination.state {
-                State::Stopping { again: Some(_), .. } => self.enqueue(place),
+                State::Stopping { cause: Cause::Sign(_), .. } => self.enqueue(place),
                 // Asked anew by hand meanwhile: the packet that waits sets the time.
-                State::Stopping { again: None, .. } if destination.queued => {}
-                State::Stopping { again: None, .. } => {
+                State::Stopping { cause: Cause::Hand, .. } if destination.queued => {}
+                State::Stopping { cause: Cause::Hand, .. } => {
                     destination.state = State::Released;
                     destination.asked = 0;
                 }
@@ -173,13 +172,13 @@ impl Asking {
     }
 
     /// The next packet.
-    pub(super) fn poll_packet(&mut self, now: Instant, counters: &mut StopCounters) -> Option<Packet> {
+    pub(super) fn poll_packet(&mut self, now: Instant, journal: &mut Journal) -> Option<Packet> {
         let place = self.queue.pop_front()?;
         let (rate_rule, duration) = (self.rate_rule, self.destinations.get(place).map(|destination| self.duration(destination.request)));
         let (host, destination) = self.destinations.get_mut(place)?;
         destination.queued = false;
-        let State::Stopping { since, again, cause, .. } = destination.state else {
-            counters.cancels_sent += 1;
+        let State::Stopping { since, cause, .. } = destination.state else {
+            journal.counts.cancels_sent += 1;
             return Some(Packet { host, message: StopMessage::Cancel });
         };
         let Request { priority, timer, rate } = destination.request;
@@ -188,13 +187,11 @@ impl Asking {
         let rate = if anew { rate } else { rate_rule.neutral().unwrap_or(rate) };
         destination.asked += 1;
         let until = now + duration.unwrap_or(Duration::ZERO);
-        destination.state = State::Stopping { since, until, again: again.map(|_| half_way(now, until)), cause };
-        if first {
-            counters.stops_sent += 1
-        } else {
-            counters.refreshes_sent += 1
-        }
-        self.rearm(place);
+        destination.state = State::Stopping { since, until, cause };
+        let counts = &mut journal.counts;
+        *(if first { &mut counts.stops_sent } else { &mut counts.refreshes_sent }) += 1;
+        let due = if cause == Cause::Hand { until } else { half_way(now, until) };
+        self.timers.set(place, Some(due));
         Some(Packet { host, message: StopMessage::Stop { priority, timer, rate } })
     }
 
@@ -220,7 +217,7 @@ impl Asking {
         }
         destination.state = State::Released;
         let told = core::mem::take(&mut destination.asked) > 0;
-        self.rearm(place);
+        self.timers.set(place, None);
         journal.note(now, StopEvent::Cancelled { host });
         if told {
             self.enqueue(place);
@@ -247,21 +244,9 @@ impl Asking {
         }
     }
 
-    fn rearm(&mut self, place: usize) {
-        let due = self.destinations.get(place).and_then(|destination| match destination.state {
-            State::Stopping { again, until, .. } => again.or(Some(until)),
-            State::Released => None,
-        });
-        self.timers.set(place, due);
-    }
-
     fn duration(&self, request: Request) -> Duration {
         let ticks = if request.timer == 0 { self.config.preset_timer } else { request.timer };
         self.tick.saturating_mul(u64::from(ticks.max(1)))
-    }
-
-    fn refresh_at(&self, now: Instant, request: Request) -> Instant {
-        half_way(now, now + self.duration(request))
     }
 }
 

@@ -1,23 +1,24 @@
-//! The last events, numbered, for whoever watches.
+//! What happened: the last events, numbered, and counts of all of them.
 
 use alloc::collections::VecDeque;
 
-use crate::stop::view::{StopEvent, StopRecord};
+use crate::stop::view::{StopCounters, StopEvent, StopRecord};
 use crate::time::Instant;
 
 /// Events kept.
 pub const JOURNAL: usize = 512;
 
-/// The last [`JOURNAL`] events.
+/// The last [`JOURNAL`] events, and the counts.
 #[derive(Debug)]
 pub struct Journal {
     records: VecDeque<StopRecord>,
     next: u64,
+    pub(super) counts: StopCounters,
 }
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { records: VecDeque::with_capacity(JOURNAL), next: 0 }
+        Self { records: VecDeque::with_capacity(JOURNAL), next: 0, counts: StopCounters::default() }
     }
 
     pub(super) fn note(&mut self, at: Instant, event: StopEvent) {

@@ -25,7 +25,7 @@ use crate::stop::journal::Journal;
 use crate::stop::late::Departures;
 use crate::stop::rate::Share;
 use crate::stop::table::Table;
-use crate::stop::view::{AskerView, Release, Standing, StopCounters, StopEvent};
+use crate::stop::view::{AskerView, Release, Standing, StopEvent};
 use crate::time::{Duration, Instant};
 use crate::timers::Timers;
 use crate::units::BitRate;
@@ -115,7 +115,6 @@ pub struct Obedience {
     departures: Departures,
     released: VecDeque<MacAddr>,
     rng: Rng,
-    counters: StopCounters,
 }
 
 impl Obedience {
@@ -133,7 +132,6 @@ impl Obedience {
             departures: Departures::default(),
             released: VecDeque::with_capacity(places),
             rng,
-            counters: StopCounters::default(),
         }
     }
 
@@ -233,14 +231,14 @@ impl Obedience {
         // Who has not been let go yet, because of the jitter, has been stopped all the time.
         let stopped_since = (share == Share::NONE).then(|| before.and_then(|hold| hold.stopped_since).or(waiting).unwrap_or(now));
         let hold = Hold { since, stopped_since, until: now + duration, below, share };
-        if self.enter_hold(now, place, hold) {
+        if self.enter_hold(now, place, hold, journal) {
             let late = self.departures.since(arrived, host, below);
-            self.counters.late_frames += late;
-            self.counters.late_frames_max = self.counters.late_frames_max.max(late);
-            self.counters.obeyed += 1;
+            journal.counts.late_frames += late;
+            journal.counts.late_frames_max = journal.counts.late_frames_max.max(late);
+            journal.counts.obeyed += 1;
             journal.note(now, StopEvent::Obeyed { host, below, share, until: hold.until });
         } else {
-            self.counters.extended += 1;
+            journal.counts.extended += 1;
         }
         Ok(())
     }
@@ -270,10 +268,6 @@ impl Obedience {
 
     // ---- for people
 
-    pub(super) const fn counters(&self) -> &StopCounters {
-        &self.counters
-    }
-
     /// Hosts that asked at some time, as far as they are remembered.
     pub fn views(&self, now: Instant) -> impl Iterator<Item = AskerView> + '_ {
         self.askers.iter().map(move |(host, asker)| asker.view(now, host))
@@ -300,11 +294,10 @@ impl Obedience {
     }
 
     /// Makes a hold current; true if there was none.
-    fn enter_hold(&mut self, now: Instant, place: usize, hold: Hold) -> bool {
-        let (budget, longest) = (self.config.budget_permille, self.config.longest);
+    fn enter_hold(&mut self, now: Instant, place: usize, hold: Hold, journal: &mut Journal) -> bool {
         let rate = hold.share.of(self.line_rate);
         let Some((host, asker)) = self.askers.get_mut(place) else { return false };
-        self.counters.stopped_nanos += asker.account(now, budget, longest).as_nanos();
+        asker.account(now, &self.config, journal);
         let before = core::mem::replace(&mut asker.phase, Phase::Held(hold));
         asker.stops += 1;
         let faster = matches!(before, Phase::Held(old) if old.share < hold.share);
@@ -321,32 +314,28 @@ impl Obedience {
 
     /// What time has made of an asker.
     fn handle_due(&mut self, now: Instant, place: usize, journal: &mut Journal) {
-        let (budget, longest) = (self.config.budget_permille, self.config.longest);
         let Some((host, asker)) = self.askers.get_mut(place) else { return };
+        if let Phase::Held(Hold { until, .. }) | Phase::Resuming { until, .. } = asker.phase {
+            asker.account(now.min(until), &self.config, journal);
+        }
         match asker.phase {
-            Phase::Free => {}
             Phase::Held(hold) => {
-                self.counters.stopped_nanos += asker.account(now.min(hold.until), budget, longest).as_nanos();
-                let overlong = hold.allowed_until(longest).is_some_and(|end| now >= end && hold.until > end);
+                let overlong = hold.allowed_until(self.config.longest).is_some_and(|end| now >= end && hold.until > end);
                 if asker.credit == Duration::ZERO || overlong {
                     self.release(now, place, Release::Capped, journal);
                 } else if now >= hold.until {
                     self.release(hold.until, place, Release::Expired, journal);
                 }
             }
-            Phase::Resuming { from, until, .. } => {
-                self.counters.stopped_nanos += asker.account(now.min(until), budget, longest).as_nanos();
-                if now >= until {
-                    self.set_free(place);
-                } else if asker.credit == Duration::ZERO && now < from {
-                    self.release(now, place, Release::Capped, journal);
-                }
+            Phase::Resuming { until, .. } if now >= until => self.set_free(place),
+            Phase::Resuming { from, .. } if asker.credit == Duration::ZERO && now < from => {
+                self.release(now, place, Release::Capped, journal);
             }
             Phase::Ignored { last_stop, .. } if now.since(last_stop) >= self.config.forgive_after => {
                 self.set_free(place);
                 journal.note(now, StopEvent::Forgiven { host });
             }
-            Phase::Ignored { .. } => {}
+            Phase::Free | Phase::Resuming { .. } | Phase::Ignored { .. } => {}
         }
     }
 
@@ -358,13 +347,12 @@ impl Obedience {
         }
     }
 
-    /// A hold ends at `at`.
+    /// A hold, accounted for up to then, ends at `at`.
     fn release(&mut self, at: Instant, place: usize, cause: Release, journal: &mut Journal) {
-        let (budget, longest) = (self.config.budget_permille, self.config.longest);
+        let longest = self.config.longest;
         let jitter = Duration::from_nanos(self.rng.below(self.config.resume_jitter.as_nanos().saturating_add(1)));
         let line_rate = self.line_rate;
         let Some((host, asker)) = self.askers.get_mut(place) else { return };
-        self.counters.stopped_nanos += asker.account(at, budget, longest).as_nanos();
         let hold = asker.hold();
         let held = hold.map_or(Duration::ZERO, |hold| at.since(hold.since));
         let below = hold.map_or(EVERYTHING, |hold| hold.below);
@@ -373,9 +361,9 @@ impl Obedience {
         journal.note(at, StopEvent::Released { host, cause });
         // Each hold that began ends once, though its jitter may be cut short later.
         match cause {
-            Release::Expired => self.counters.expired += 1,
-            Release::Cancelled => self.counters.cancelled += 1,
-            Release::Capped => self.counters.capped += u64::from(hold.is_some()),
+            Release::Expired => journal.counts.expired += 1,
+            Release::Cancelled => journal.counts.cancelled += 1,
+            Release::Capped => journal.counts.capped += u64::from(hold.is_some()),
         }
         asker.phase = if cause == Release::Capped {
             journal.note(at, StopEvent::Runaway { host });
@@ -476,8 +464,8 @@ impl Asker {
         self.depart = Pacer::new(rate, from);
     }
 
-    /// Brings the sums up to `at`: time held back costs credit, all time gives some. Returns the time held back.
-    fn account(&mut self, at: Instant, budget_permille: u32, most: Duration) -> Duration {
+    /// Brings the sums up to `at`: time held back costs credit, all time gives some.
+    fn account(&mut self, at: Instant, config: &ObeyConfig, journal: &mut Journal) {
         let passed = at.since(self.accounted);
         self.accounted = self.accounted.max(at);
         let held = match self.phase {
@@ -487,9 +475,9 @@ impl Asker {
             Phase::Free | Phase::Ignored { .. } => Duration::ZERO,
         };
         self.stopped = self.stopped + held;
-        let earned = thousandths(passed, budget_permille);
-        self.credit = (self.credit + earned).saturating_sub(held).min(most);
-        held
+        let earned = thousandths(passed, config.budget_permille);
+        self.credit = (self.credit + earned).saturating_sub(held).min(config.longest);
+        journal.counts.stopped_nanos += held.as_nanos();
     }
 
     fn view(&self, now: Instant, host: MacAddr) -> AskerView {

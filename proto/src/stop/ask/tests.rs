@@ -17,14 +17,13 @@ fn at(micros: u64) -> Instant {
 struct Desk {
     asking: Asking,
     journal: Journal,
-    counters: StopCounters,
 }
 
 impl Desk {
     fn new(rate_rule: RateRule) -> Self {
         let mut config = config(rate_rule);
         config.ask.requests = Vec::from([(B, Request { timer: 0, ..REQUEST })]);
-        Self { asking: Asking::new(&config, &mut Rng::from_seed(1)), journal: Journal::new(), counters: StopCounters::default() }
+        Self { asking: Asking::new(&config, &mut Rng::from_seed(1)), journal: Journal::new() }
     }
 
     fn ask(&mut self, micros: u64, host: MacAddr, cause: Cause) {
@@ -37,7 +36,7 @@ impl Desk {
         let mut sent = Vec::new();
         for micros in from..to {
             self.asking.handle_timeout(at(micros));
-            while let Some(Packet { host, message }) = self.asking.poll_packet(at(micros), &mut self.counters) {
+            while let Some(Packet { host, message }) = self.asking.poll_packet(at(micros), &mut self.journal) {
                 let rate = if let StopMessage::Stop { rate, .. } = message { Some(rate) } else { None };
                 sent.push((micros, host, rate));
             }
@@ -53,7 +52,7 @@ fn a_stop_packet_is_repeated_at_half_its_timer_until_the_signs_are_over() {
     assert_eq!(desk.until(5, 400), [(5, A, Some(3)), (105, A, Some(3)), (205, A, Some(3)), (305, A, Some(3))]);
     desk.asking.cancel_all_of(at(400), PORT, &mut desk.journal);
     assert_eq!(desk.until(400, 2_000), [(400, A, None)]);
-    assert_eq!((desk.counters.stops_sent, desk.counters.refreshes_sent, desk.counters.cancels_sent), (1, 3, 1));
+    assert_eq!((desk.journal.counts.stops_sent, desk.journal.counts.refreshes_sent, desk.journal.counts.cancels_sent), (1, 3, 1));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_stop_packet_of_x_stops_frames_to_x_for_its_timer_and_no_others() {
     assert_eq!([desk.closed_until(1, Y, 0), desk.closed_until(100, X, 0)], [0, 0]);
     desk.pass(100).pass(200);
     assert!(desk.obedience.is_idle());
-    assert_eq!(desk.obedience.counters().expired, 1);
+    assert_eq!(desk.journal.counts.expired, 1);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_further_stop_packet_restarts_the_timer_with_the_new_value() {
     assert_eq!(desk.closed_until(60, X, 0), 250);
     desk.stop(60, X, (15, 1, 0));
     assert_eq!(desk.closed_until(61, X, 0), 70, "shorter, too");
-    assert_eq!((desk.obedience.counters().obeyed, desk.obedience.counters().extended), (1, 2));
+    assert_eq!((desk.journal.counts.obeyed, desk.journal.counts.extended), (1, 2));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_cancel_packet_ends_it_at_once_and_only_for_its_sender() {
     assert_eq!([desk.closed_until(10, X, 0), desk.closed_until(10, Y, 0)], [0, 1_000]);
     assert_eq!(desk.obedience.poll_released(), Some(X));
     desk.cancel(11, MacAddr([2, 0, 0, 0, 0, 7]));
-    assert_eq!(desk.obedience.counters().cancelled, 1);
+    assert_eq!(desk.journal.counts.cancelled, 1);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn time_held_back_is_summed_and_half_the_rate_counts_half() {
     desk.stop(0, X, (15, 10, 0));
     desk.stop(1_000, X, (15, 10, 8));
     desk.pass(2_000);
-    assert_eq!(desk.obedience.counters().stopped_nanos, 150_000);
+    assert_eq!(desk.journal.counts.stopped_nanos, 150_000);
     assert_eq!(desk.obedience.views(at(2_000)).next().map(|view| view.stopped), Some(Duration::from_micros(150)));
 }
 
@@ -224,8 +224,8 @@ fn stopping_for_ever_ends_after_the_longest_time_in_one_alarm_and_stays_so() {
     assert!((9_798..=9_800).contains(&refused), "{refused}");
     assert_eq!(desk.closed_until(1_000_000, X, 0), 0);
     let alarms = desk.events().iter().filter(|event| matches!(event, StopEvent::Runaway { .. })).count();
-    assert_eq!((alarms, desk.obedience.counters().capped, desk.obedience.counters().obeyed), (1, 1, 1));
-    assert!(desk.obedience.counters().stopped_nanos <= 20_100_000, "{}", desk.obedience.counters().stopped_nanos);
+    assert_eq!((alarms, desk.journal.counts.capped, desk.journal.counts.obeyed), (1, 1, 1));
+    assert!(desk.journal.counts.stopped_nanos <= 20_100_000, "{}", desk.journal.counts.stopped_nanos);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn frames_that_left_after_the_packet_came_in_are_counted() {
     }
     let request = Request { priority: 15, timer: 10, rate: 0 };
     desk.obedience.handle_stop(at(20), at(10), X, request, None, &mut desk.journal).unwrap();
-    assert_eq!((desk.obedience.counters().late_frames, desk.obedience.counters().late_frames_max), (2, 2));
+    assert_eq!((desk.journal.counts.late_frames, desk.journal.counts.late_frames_max), (2, 2));
 }
 
 #[test]

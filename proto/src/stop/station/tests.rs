@@ -1,7 +1,7 @@
 //! A whole station: from frames to control packets, and from control packets to verdicts.
 
 use super::*;
-use crate::stop::config::{Accept, Combine, Counting, Criterion, Detector, ObeyConfig, RateRule, SecondSign, Volume, WatchConfig};
+use crate::stop::config::{Accept, Counting, Criterion, Detector, ObeyConfig, RateRule, SecondSign, WatchConfig};
 use crate::stop::fixtures::{config, obey_config};
 use crate::stop::{Stage, Verdict};
 use crate::time::Duration;
@@ -21,13 +21,9 @@ const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 /// 80 and 40 % of 100 Mbit/s in periods of 1 ms, two each.
 fn watch_config() -> WatchConfig {
     let criterion = |threshold| Criterion { threshold, period: Duration::from_millis(1), stages: 2 };
-    WatchConfig {
-        volume: Some(Volume { detector: Detector { detect: criterion(10_000), resolve: criterion(5_000) }, counting: Counting::Wire }),
-        gap: None,
-        delimiter: None,
-        combine: Combine::Any,
-        second_sign: SecondSign { sources: true, delay: Some(Duration::from_millis(2)) },
-    }
+    let detector = Detector { detect: criterion(10_000), resolve: criterion(5_000) };
+    let second_sign = SecondSign { sources: true, delay: Some(Duration::from_millis(2)) };
+    WatchConfig { second_sign, ..WatchConfig::of_volume(detector, Counting::Wire) }
 }
 
 fn station_of(change: impl FnOnce(&mut StopConfig)) -> Station {

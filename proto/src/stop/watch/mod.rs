@@ -125,6 +125,11 @@ impl Watch {
         self.sources.contributing()
     }
 
+    /// Times that the port became congested.
+    pub(super) const fn congestions(&self) -> u64 {
+        self.congestions
+    }
+
     pub(super) fn view(&self) -> WatchView {
         WatchView {
             port: self.port,
