@@ -28,7 +28,7 @@ pub struct Arrival {
     pub for_us: bool,
     /// Octets of its preamble, where the link reports them.
     pub preamble: Option<u8>,
-    /// What the sender's clock showed, for packets of the transport.
+    /// What the sender's clock showed, for packets of the transport, if anybody [reads](Station::reads_clocks) it.
     pub sent: Option<Timestamp>,
 }
 
@@ -41,7 +41,6 @@ pub struct Station {
     obedience: Option<Obedience>,
     journal: Journal,
     refused: DropCounts,
-    counters: StopCounters,
     sequence: u64,
 }
 
@@ -62,7 +61,6 @@ impl Station {
             obedience,
             journal: Journal::new(),
             refused: DropCounts::default(),
-            counters: StopCounters::default(),
             // A restarted host goes on above the numbers of its earlier life, if it sends fewer than 2^20 packets a millisecond.
             sequence: config.started << 20,
             config,
@@ -75,6 +73,11 @@ impl Station {
     }
 
     // ---- frames in
+
+    /// True if it matters what the clocks of senders showed.
+    pub fn reads_clocks(&self) -> bool {
+        self.config.watch.is_some_and(|watch| watch.second_sign.delay.is_some())
+    }
 
     /// True if frames that come in through a port are watched.
     pub fn is_watched(&self, port: PortId) -> bool {
@@ -127,11 +130,11 @@ impl Station {
         }
         match message {
             StopMessage::Stop { priority, timer, rate } => {
-                self.counters.stops_received += 1;
+                self.journal.counts.stops_received += 1;
                 obedience.handle_stop(now, arrived, host, Request { priority, timer, rate }, sequence, &mut self.journal)
             }
             StopMessage::Cancel => {
-                self.counters.cancels_received += 1;
+                self.journal.counts.cancels_received += 1;
                 obedience.handle_cancel(now, host, sequence, &mut self.journal);
                 Ok(())
             }
@@ -179,7 +182,7 @@ impl Station {
 
     /// Writes the next control packet and returns its length; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
-        let Packet { host, message } = self.asking.poll_packet(now, &mut self.counters)?;
+        let Packet { host, message } = self.asking.poll_packet(now, &mut self.journal)?;
         let vlan = self.config.priority.map(|priority| VlanTag { priority, drop_eligible: false, id: 0 });
         let header = Ethernet { dst: host, src: self.config.mac, vlan, ethertype: self.config.ethertype };
         self.sequence += 1;
@@ -203,9 +206,8 @@ impl Station {
 
     /// What was counted.
     pub fn counters(&self) -> StopCounters {
-        let obeyed = self.obedience.as_ref().map(|obedience| *obedience.counters()).unwrap_or_default();
-        let StopCounters { stops_sent, refreshes_sent, cancels_sent, stops_received, cancels_received, congestions, .. } = self.counters;
-        StopCounters { stops_sent, refreshes_sent, cancels_sent, stops_received, cancels_received, congestions, ..obeyed }
+        let congestions = self.watches.iter().flatten().map(Watch::congestions).sum();
+        StopCounters { congestions, ..self.journal.counts }
     }
 
     /// Control packets that changed nothing, by reason.
@@ -234,7 +236,6 @@ impl Station {
         match change {
             Change::Congested => {
                 let sources = self.ask_contributing(now, port);
-                self.counters.congestions += 1;
                 self.journal.note(now, StopEvent::Congested { port, sources });
             }
             Change::Persists { renewed } => {

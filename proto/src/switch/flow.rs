@@ -22,8 +22,8 @@ use crate::wire::mac_control::{PRIORITIES, quanta, quanta_time};
 /// A port that stopped obeying obeys again when nothing asked it to stop for this long: far longer than any pause, so that a
 /// storm with breaks is still one storm.
 pub const RESTORE: Duration = Duration::from_secs(2);
-/// No buffer was free for a frame that asks; try again after this, a few dozen frames at 10 Gbit/s.
-const RETRY: Duration = Duration::from_micros(50);
+/// No buffer was free for a frame of the switch's own; try again after this, a few dozen frames at 10 Gbit/s.
+pub(super) const RETRY: Duration = Duration::from_micros(50);
 
 /// Whether the two ends of a link stop each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

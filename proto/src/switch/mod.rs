@@ -85,8 +85,8 @@ pub struct Switch {
     stop: Option<Box<Station>>,
     /// When stop control last saw the time: what it says of ports is as of then.
     stop_seen_at: Instant,
-    /// When a control packet last found no free buffer.
-    no_buffer_at: Option<Instant>,
+    /// No buffer was free for a control packet: not before then.
+    control_retry_at: Instant,
 }
 
 impl Switch {
@@ -115,7 +115,7 @@ impl Switch {
             rng,
             stop: None,
             stop_seen_at: Instant::ZERO,
-            no_buffer_at: None,
+            control_retry_at: Instant::ZERO,
         };
         switch.apply_quanta();
         switch

@@ -7,14 +7,13 @@ use crate::drops::DropReason;
 use crate::pool::{FrameRef, Pool};
 use crate::stop::{Arrival, Obedience, Stage, Station, Verdict};
 use crate::switch::config::PortRole;
+use crate::switch::flow::RETRY;
 use crate::switch::{Switch, port_id};
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Instant, earliest};
 use crate::units::PortId;
 use crate::wire::eth::Ethernet;
 use crate::wire::{MacAddr, sent_at};
 
-/// Without a free buffer, a control packet is tried again after this: some frames of a fast link.
-const NO_BUFFER_RETRY: Duration = Duration::from_micros(50);
 /// Room for a control packet with a priority tag.
 const CONTROL_MAX: usize = 64;
 
@@ -111,7 +110,8 @@ impl Switch {
         let bytes = pool.bytes(&frame);
         if stop.is_watched(port) {
             let for_us = header.dst == stop.config().mac;
-            let sent = sent_at(&bytes[header.len()..], header, stop.config().transport);
+            let clock = || sent_at(&bytes[header.len()..], header, stop.config().transport);
+            let sent = if stop.reads_clocks() { clock() } else { None };
             let preamble = pool.preamble(&frame);
             stop.observe(port, &Arrival { at, source: header.src, bytes: bytes.len() as u64, for_us, preamble, sent });
         }
@@ -134,7 +134,7 @@ impl Switch {
             return None;
         }
         let Some(frame) = pool.alloc() else {
-            self.no_buffer_at = Some(now);
+            self.control_retry_at = now + RETRY;
             return None;
         };
         let len = self.stop.as_mut().and_then(|stop| stop.poll_transmit(now, pool.room_mut(&frame).get_mut(..CONTROL_MAX)?));
@@ -143,7 +143,6 @@ impl Switch {
             return None;
         };
         pool.set_len(&frame, len);
-        self.no_buffer_at = None;
         let output = &mut self.ports[port.index()];
         output.counters.generated += 1;
         Some((frame, output.pacer.book(now, len as u64)))
@@ -164,7 +163,7 @@ impl Switch {
     /// When the next control packet can leave a port.
     pub(super) fn control_departure(&self, port: PortId) -> Option<Instant> {
         let seen = self.stop_seen_at;
-        self.sends_control(seen, port).then(|| self.no_buffer_at.map_or(Instant::ZERO, |at| at + NO_BUFFER_RETRY))
+        self.sends_control(seen, port).then_some(self.control_retry_at)
     }
 
     fn first_stop_port(&self) -> Option<PortId> {

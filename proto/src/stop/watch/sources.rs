@@ -66,6 +66,8 @@ pub(super) struct Sources {
     table: Table<Source>,
     period: Duration,
     now: u64,
+    /// When the present period is over.
+    ends: Instant,
     /// Places of those heard in this period and in the one before.
     heard: [Vec<usize>; 2],
 }
@@ -74,21 +76,22 @@ impl Sources {
     /// Remembers at most `limit` sources and sums up over `period`.
     pub(super) fn new(limit: usize, period: Duration, rng: &mut Rng) -> Self {
         let heard = [Vec::with_capacity(limit), Vec::with_capacity(limit)];
-        Self { table: Table::new(limit, rng), period, now: 0, heard }
+        Self { table: Table::new(limit, rng), period, now: 0, ends: Instant::ZERO + period, heard }
     }
 
     /// Time goes on.
     pub(super) fn advance(&mut self, at: Instant) {
-        let period = at.as_nanos() / self.period.as_nanos().max(1);
-        if period <= self.now {
+        if at < self.ends {
             return;
         }
+        let period = at.as_nanos() / self.period.as_nanos().max(1);
         self.heard.swap(0, 1);
         self.heard[0].clear();
         if period > self.now + 1 {
             self.heard[1].clear();
         }
         self.now = period;
+        self.ends = Instant::ZERO + self.period.saturating_mul(period.saturating_add(1));
     }
 
     /// A frame of a source arrived; `sent` is what its clock showed, if known.

@@ -26,10 +26,11 @@ impl Periods {
 
     /// Closes the periods that are over at `at`, however many; true if the last stage is complete.
     fn advance(&mut self, at: Instant) -> bool {
-        let over = at.since(self.start).as_nanos() / self.criterion.period.as_nanos().max(1);
-        if over == 0 {
+        let elapsed = at.since(self.start);
+        if elapsed < self.criterion.period {
             return false;
         }
+        let over = elapsed.as_nanos() / self.criterion.period.as_nanos().max(1);
         let bytes = core::mem::take(&mut self.bytes);
         let complete = self.close(bytes, 1) | self.close(0, over - 1);
         self.start += self.criterion.period.saturating_mul(over);
