@@ -113,7 +113,7 @@ impl Course<'_> {
             link_percent: (end.link_bytes - warm.link_bytes) as f64 * 800.0 / seconds / (f64::from(RATE_MBIT) * 1e6),
             victims: [1, 2].map(|victim| Victim::new(alone[victim], busy[victim])),
             control_frames: end.control_frames - warm.control_frames,
-            p99_us: loaded,
+            p99_us: Some(loaded).filter(|span| *span > 0.0),
             p99_unloaded_us: unloaded,
             cpu_percent: Some((end.cpu_nanos - warm.cpu_nanos) as f64 / 1e7 / seconds / processors as f64),
         })

@@ -29,7 +29,8 @@ pub(super) struct Outcome {
     pub(super) link_percent: f64,
     pub(super) victims: [Victim; 2],
     pub(super) control_frames: u64,
-    pub(super) p99_us: f64,
+    /// `None` if not one message came through.
+    pub(super) p99_us: Option<f64>,
     pub(super) p99_unloaded_us: f64,
     /// Of all processors, used by the daemons.
     pub(super) cpu_percent: Option<f64>,
@@ -45,7 +46,7 @@ impl Outcome {
             link_percent: report.utilisation,
             victims: report.victims.map(|victim| Victim::new(victim.alone, victim.beside)),
             control_frames: report.control_frames,
-            p99_us: micros(report.latency[1]),
+            p99_us: Some(micros(report.latency[1])).filter(|span| *span > 0.0),
             p99_unloaded_us: micros(report.latency[0]),
             cpu_percent: None,
         }
@@ -63,11 +64,7 @@ impl Outcome {
             victim(self.victims[1]),
             format!("{:.0} %", self.link_percent),
             self.control_frames.to_string(),
-            if self.p99_us > 0.0 {
-                format!("{:.1} ({:.1}x)", self.p99_us / 1e3, self.p99_us / self.p99_unloaded_us)
-            } else {
-                "none came".to_owned()
-            },
+            self.p99_us.map_or_else(|| "none came".to_owned(), |span| format!("{:.1} ({:.1}x)", span / 1e3, span / self.p99_unloaded_us)),
             self.cpu_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
         ]
     }
