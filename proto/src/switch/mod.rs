@@ -14,6 +14,7 @@
 //! Owns every frame between ingest and egress, each counted: frames in and copies made are frames out, dropped by
 //! reason, or queued ([`Totals::conserved`]). Never reads a clock, never sends, and allocates only in commands.
 
+pub mod arbiter;
 mod classify;
 mod config;
 mod counters;
